@@ -1,0 +1,2 @@
+//! throughline
+fn main() {}
