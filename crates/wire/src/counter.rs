@@ -1,0 +1,56 @@
+//! Counters that the BPF program keeps per CPU: everything taken, and everything lost with its reason.
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $variant:ident = $index:literal, $name:literal;)*) => {
+        /// A counter's index in the BPF program's `counters` array.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u32)]
+        pub enum Counter {
+            $($(#[$doc])* $variant = $index,)*
+        }
+
+        impl Counter {
+            /// All counters, by index.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// Stable lower-case name; for a loss it is the name in the ledger.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Sampling clock fired in a target.
+    OnCpuTaken = 0, "on_cpu_taken";
+    /// Records handed to the ring for on-CPU samples.
+    OnCpuSent = 1, "on_cpu_sent";
+    /// The ring had no room for an on-CPU sample.
+    OnCpuRingFull = 2, "ring_full";
+    /// User registers could not be read for an on-CPU sample.
+    OnCpuNoRegisters = 3, "no_user_memory";
+    /// Time spent in the BPF program for on-CPU samples, in ns.
+    OnCpuNs = 4, "on_cpu_ns";
+    /// Stretches off the core that ended within the limits and so were due as a sample.
+    OffCpuTaken = 5, "off_cpu_taken";
+    /// Records handed to the ring for off-CPU samples.
+    OffCpuSent = 6, "off_cpu_sent";
+    /// The ring had no room for an off-CPU sample.
+    OffCpuRingFull = 7, "ring_full";
+    /// No memory to hold the thread's stack while it was off its core.
+    OffCpuNoSlot = 8, "no_slot";
+    /// User registers could not be read when the thread left its core.
+    OffCpuNoRegisters = 9, "no_user_memory";
+    /// Time spent in the BPF program for threads leaving their core, in ns.
+    OffCpuNs = 10, "off_cpu_ns";
+    /// Times that a target thread left its core.
+    Switches = 11, "switches";
+    /// A process event could not be sent.
+    ProcessRingFull = 12, "process_ring_full";
+    /// A thread could not be accounted: the table of threads is full.
+    ThreadTableFull = 13, "thread_table_full";
+}

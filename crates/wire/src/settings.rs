@@ -1,0 +1,92 @@
+//! What the recorder tells the BPF program: per run, per process, and what it keeps per thread.
+
+use crate::limits::VMS_MAX;
+use crate::sample::wire_struct;
+
+wire_struct! {
+    /// Constants of one run, fixed before the program is loaded.
+    Settings {
+        /// Depth of the recorder's pid namespace below the initial one.
+        namespace_level: u32,
+        /// Largest copy of a user stack, in bytes.
+        stack_bytes: u32,
+        /// Off-CPU stretches shorter than this are only counted, in ns.
+        min_block_ns: u64,
+        /// Off-CPU stretches longer than this are only counted, in ns.
+        max_block_ns: u64,
+        /// Ring fill, in bytes, from which on every record wakes the recorder.
+        wakeup_bytes: u64,
+        /// Whether threads that leave their core are recorded.
+        off_cpu: u32,
+        /// Whether children of targets become targets.
+        follow_forks: u32,
+    }
+}
+
+wire_struct! {
+    /// One VM of a process.
+    VmEntry {
+        /// Its `global_State`.
+        global_state: u64,
+        /// The interpreter's machine code, first byte.
+        interpreter_start: u64,
+        /// The interpreter's machine code, one past the last byte.
+        interpreter_end: u64,
+        /// Offset of `cur_L` in `global_State`; `jit_base` follows it.
+        cur_l: u32,
+        /// Zero.
+        padding: u32,
+    }
+}
+
+wire_struct! {
+    /// A process that is recorded.
+    TargetEntry {
+        /// 1: recorded; 0: only its new children are (an nginx master whose worker is recorded).
+        recorded: u32,
+        /// Valid entries of `vms`.
+        vms_len: u32,
+        /// Its VMs.
+        vms: [VmEntry; VMS_MAX],
+    }
+}
+
+wire_struct! {
+    /// Off-CPU account of one thread, all stretches included, also those outside the limits.
+    ThreadAccount {
+        /// When it left its core, ns; 0 while it runs.
+        left_ns: u64,
+        /// When it was woken since then, ns; 0 when not.
+        woken_ns: u64,
+        /// Process in the recorder's namespace.
+        pid: u32,
+        /// Task state when it left.
+        task_state: u32,
+        /// Who woke it.
+        waker_pid: u32,
+        /// Who woke it.
+        waker_tid: u32,
+        /// Who woke it.
+        waker_comm: [u8; 16],
+        /// Time in stretches within the limits, ns.
+        kept_ns: u64,
+        /// Number of those.
+        kept_count: u64,
+        /// Time in stretches shorter than the limit, ns.
+        short_ns: u64,
+        /// Number of those.
+        short_count: u64,
+        /// Time in stretches longer than the limit, ns.
+        long_ns: u64,
+        /// Number of those.
+        long_count: u64,
+        /// CLOCK_MONOTONIC at which the account began, ns.
+        since_ns: u64,
+        /// When the thread ended, ns; 0 while it lives.
+        ended_ns: u64,
+        /// 1 when the stack of the stretch under way is held.
+        held: u32,
+        /// Thread id in the recorder's namespace.
+        tid: u32,
+    }
+}
