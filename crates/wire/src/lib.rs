@@ -23,10 +23,9 @@ pub use settings::{Settings, TargetEntry, ThreadAccount, VmEntry};
 
 /// Bounds of what one record can carry; each is a compromise between the verifier, memory and depth.
 pub mod limits {
-    /// Largest copy of a user stack, in bytes. A power of two: the verifier bounds offsets by a mask.
-    pub const STACK_BYTES_MAX: usize = 32 * 1024;
-    /// Largest copy of a user stack of a thread that leaves its core; one such record is held per thread.
-    pub const OFF_CPU_STACK_BYTES_MAX: usize = 16 * 1024;
+    /// Largest copy of a user stack, in bytes. The whole record then stays under 32 KiB, which is what a per-CPU map value
+    /// may have and what the kernel's allocator hands out for the record that is held per waiting thread.
+    pub const STACK_BYTES_MAX: usize = 27 * 1024;
     /// Kernel frames.
     pub const KERNEL_FRAMES_MAX: usize = 48;
     /// Lua frames of all states together.

@@ -1,8 +1,8 @@
 //! One sample as the BPF program sends it.
 //!
-//! Layout: [`SampleHeader`], then `stack_len` bytes of the user stack from `sp` upwards, then
-//! `kernel_len` return addresses of the kernel (8 bytes each, innermost first), then `lua_len` [`LuaFrame`]s
-//! (innermost first within each state, states in order). All little-endian.
+//! Layout: [`SampleHeader`], then `stack_len` bytes of the user stack from `sp` upwards, then `lua_len`
+//! [`LuaFrame`]s (innermost first within each state, states in order), then `kernel_len` return addresses of the
+//! kernel (8 bytes each, innermost first). All little-endian.
 
 use crate::limits::{KERNEL_FRAMES_MAX, LUA_FRAMES_MAX, LUA_STATES_MAX, STACK_BYTES_MAX};
 
@@ -123,10 +123,14 @@ wire_struct! {
         waker_tid: u32,
         /// Off-CPU: the waker's name.
         waker_comm: [u8; 16],
+        /// Off-CPU: 1 when the wakeup came from an interrupt, so that the waker is whoever was interrupted.
+        waker_interrupt: u32,
         /// Off-CPU: task state when it left (0: runnable, so preempted).
         task_state: u32,
         /// 1 when the thread was in the kernel.
         in_kernel: u32,
+        /// Zero.
+        padding: u32,
         /// `global_State` of the VM that runs on this thread, 0 when none does.
         vm: u64,
         /// `g->jit_base`.
@@ -137,10 +141,10 @@ wire_struct! {
         base_source: u32,
         /// Bytes of user stack that follow the header.
         stack_len: u32,
-        /// Kernel frames that follow the stack.
-        kernel_len: u32,
-        /// Lua frames that follow the kernel frames.
+        /// Lua frames that follow the stack.
         lua_len: u32,
+        /// Kernel frames that follow the Lua frames.
+        kernel_len: u32,
         /// Valid entries of `states`.
         states_len: u32,
         /// Lua threads on this C stack.
@@ -219,8 +223,8 @@ impl<'a> SampleRecord<'a> {
         Ok(Self {
             header,
             stack: &rest[..stack],
-            kernel: &rest[stack..stack + kernel],
-            lua: &rest[stack + kernel..stack + kernel + lua],
+            lua: &rest[stack..stack + lua],
+            kernel: &rest[stack + lua..stack + lua + kernel],
         })
     }
 
@@ -306,15 +310,17 @@ impl SampleHeader {
             waker_pid: r.u32()?,
             waker_tid: r.u32()?,
             waker_comm: r.array()?,
+            waker_interrupt: r.u32()?,
             task_state: r.u32()?,
             in_kernel: r.u32()?,
+            padding: r.u32()?,
             vm: r.u64()?,
             jit_base: r.u64()?,
             vm_state: r.u32()?.cast_signed(),
             base_source: r.u32()?,
             stack_len: r.u32()?,
-            kernel_len: r.u32()?,
             lua_len: r.u32()?,
+            kernel_len: r.u32()?,
             states_len: r.u32()?,
             states: {
                 let mut states = [LuaState::default(); LUA_STATES_MAX];

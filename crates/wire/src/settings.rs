@@ -6,10 +6,8 @@ use crate::sample::wire_struct;
 wire_struct! {
     /// Constants of one run, fixed before the program is loaded.
     Settings {
-        /// Depth of the recorder's pid namespace below the initial one.
-        namespace_level: u32,
         /// Largest copy of a user stack, in bytes.
-        stack_bytes: u32,
+        stack_bytes: u64,
         /// Off-CPU stretches shorter than this are only counted, in ns.
         min_block_ns: u64,
         /// Off-CPU stretches longer than this are only counted, in ns.
@@ -46,6 +44,10 @@ wire_struct! {
         recorded: u32,
         /// Valid entries of `vms`.
         vms_len: u32,
+        /// Start of the range that covers the interpreters of all its VMs.
+        interpreter_start: u64,
+        /// End of that range.
+        interpreter_end: u64,
         /// Its VMs.
         vms: [VmEntry; VMS_MAX],
     }
@@ -88,5 +90,9 @@ wire_struct! {
         held: u32,
         /// Thread id in the recorder's namespace.
         tid: u32,
+        /// 1 when the wakeup came from an interrupt.
+        waker_interrupt: u32,
+        /// Zero.
+        padding: u32,
     }
 }
