@@ -51,16 +51,35 @@ pub fn c_header() -> String {
 pub fn c_assertions() -> String {
     let mut c = String::new();
     for (name, size, offsets) in [
-        ("sample_header", size_of::<SampleHeader>(), SampleHeader::OFFSETS),
+        (
+            "sample_header",
+            size_of::<SampleHeader>(),
+            SampleHeader::OFFSETS,
+        ),
         ("lua_frame", size_of::<LuaFrame>(), &[][..]),
         ("lua_state_record", size_of::<LuaState>(), &[]),
-        ("process_event", size_of::<ProcessEvent>(), ProcessEvent::OFFSETS),
+        (
+            "process_event",
+            size_of::<ProcessEvent>(),
+            ProcessEvent::OFFSETS,
+        ),
         ("settings", size_of::<Settings>(), Settings::OFFSETS),
         ("vm_entry", size_of::<VmEntry>(), VmEntry::OFFSETS),
-        ("target_entry", size_of::<TargetEntry>(), TargetEntry::OFFSETS),
-        ("thread_account", size_of::<ThreadAccount>(), ThreadAccount::OFFSETS),
+        (
+            "target_entry",
+            size_of::<TargetEntry>(),
+            TargetEntry::OFFSETS,
+        ),
+        (
+            "thread_account",
+            size_of::<ThreadAccount>(),
+            ThreadAccount::OFFSETS,
+        ),
     ] {
-        let _ = writeln!(c, "_Static_assert(sizeof(struct {name}) == {size}, \"{name}\");");
+        let _ = writeln!(
+            c,
+            "_Static_assert(sizeof(struct {name}) == {size}, \"{name}\");"
+        );
         for (field, offset) in offsets {
             let _ = writeln!(
                 c,

@@ -206,8 +206,11 @@ impl<'a> SampleRecord<'a> {
         if header.kind != crate::kind::ON_CPU && header.kind != crate::kind::OFF_CPU {
             return Err(WireError::WrongKind);
         }
-        let (stack, kernel, lua) =
-            (header.stack_len as usize, header.kernel_len as usize, header.lua_len as usize);
+        let (stack, kernel, lua) = (
+            header.stack_len as usize,
+            header.kernel_len as usize,
+            header.lua_len as usize,
+        );
         if stack > STACK_BYTES_MAX
             || kernel > KERNEL_FRAMES_MAX
             || lua > LUA_FRAMES_MAX
@@ -284,7 +287,10 @@ impl Reader<'_> {
         self.array().map(u64::from_le_bytes)
     }
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let (head, tail) = self.0.split_first_chunk::<N>().ok_or(WireError::Truncated)?;
+        let (head, tail) = self
+            .0
+            .split_first_chunk::<N>()
+            .ok_or(WireError::Truncated)?;
         self.0 = tail;
         Ok(*head)
     }
@@ -348,9 +354,16 @@ mod tests {
         let bytes: Vec<u8> = (0..size_of::<SampleHeader>()).map(|i| i as u8).collect();
         let header = SampleHeader::from_bytes(&bytes).expect("long enough");
         let at = |name: &str| {
-            SampleHeader::OFFSETS.iter().find(|(n, _)| *n == name).expect("a field").1
+            SampleHeader::OFFSETS
+                .iter()
+                .find(|(n, _)| *n == name)
+                .expect("a field")
+                .1
         };
-        assert_eq!(header.states[0].address.to_le_bytes()[0], at("states") as u8);
+        assert_eq!(
+            header.states[0].address.to_le_bytes()[0],
+            at("states") as u8
+        );
         assert_eq!(header.states_len.to_le_bytes()[0], at("states_len") as u8);
         assert_eq!(header.vm.to_le_bytes()[0], at("vm") as u8);
         assert_eq!(header.ip.to_le_bytes()[0], at("ip") as u8);
@@ -362,12 +375,25 @@ mod tests {
         bytes[0] = 1;
         assert!(SampleRecord::parse(&bytes).is_ok());
         let at = |name: &str| {
-            SampleHeader::OFFSETS.iter().find(|(n, _)| *n == name).expect("a field").1
+            SampleHeader::OFFSETS
+                .iter()
+                .find(|(n, _)| *n == name)
+                .expect("a field")
+                .1
         };
         bytes[at("stack_len")] = 8;
-        assert_eq!(SampleRecord::parse(&bytes).err(), Some(WireError::Truncated));
+        assert_eq!(
+            SampleRecord::parse(&bytes).err(),
+            Some(WireError::Truncated)
+        );
         bytes[at("stack_len") + 3] = 1;
-        assert_eq!(SampleRecord::parse(&bytes).err(), Some(WireError::LimitExceeded));
-        assert_eq!(SampleRecord::parse(&bytes[..40]).err(), Some(WireError::Truncated));
+        assert_eq!(
+            SampleRecord::parse(&bytes).err(),
+            Some(WireError::LimitExceeded)
+        );
+        assert_eq!(
+            SampleRecord::parse(&bytes[..40]).err(),
+            Some(WireError::Truncated)
+        );
     }
 }
