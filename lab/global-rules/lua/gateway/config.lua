@@ -1,0 +1,43 @@
+--- What an operator configured: the global rules, the routes, and which plugins are loaded.
+--
+-- Two plugins are configured globally, `metrics` also on a route. All the others are loaded because
+-- the default list loads them, as gateways do.
+
+local catalog = require("gateway.plugins.catalog")
+
+local _M = {}
+
+
+_M.global_rules = {
+    {
+        id = "1",
+        plugins = {
+            ["metrics"] = { prefer_name = false },
+            ["response-headers"] = { set = { ["X-Gateway"] = "throughline-lab" } },
+        },
+    },
+}
+
+
+_M.routes = {
+    {
+        id = "r1",
+        name = "hello",
+        uri = "/",
+        plugins = {
+            ["metrics"] = { prefer_name = true },
+        },
+    },
+}
+
+
+function _M.plugin_names()
+    local names = { "metrics", "response-headers" }
+    for _, entry in ipairs(catalog.entries) do
+        names[#names + 1] = entry.name
+    end
+    return names
+end
+
+
+return _M
