@@ -24,13 +24,13 @@ impl Ledger {
     /// Whether every sample taken is accounted for.
     #[must_use]
     pub fn balances(&self) -> bool {
-        self.taken == self.kept + self.lost.values().sum::<u64>()
+        self.kept.checked_add(self.lost_total().0) == Some(self.taken)
     }
 
     /// All losses together.
     #[must_use]
     pub fn lost_total(&self) -> Samples {
-        Samples(self.lost.values().sum())
+        self.lost.values().copied().map(Samples).sum()
     }
 
     /// Adds a loss; zero leaves no row.
@@ -45,8 +45,8 @@ impl Ledger {
 
     /// Adds another ledger to this one.
     pub fn merge(&mut self, other: &Self) {
-        self.taken += other.taken;
-        self.kept += other.kept;
+        self.taken = self.taken.saturating_add(other.taken);
+        self.kept = self.kept.saturating_add(other.kept);
         for (reason, &count) in &other.lost {
             self.lose(reason, count);
         }
@@ -58,6 +58,7 @@ impl Ledger {
 
 fn add(counts: &mut BTreeMap<String, u64>, key: &str, count: u64) {
     if count > 0 {
-        *counts.entry(key.to_owned()).or_default() += count;
+        let sum = counts.entry(key.to_owned()).or_default();
+        *sum = sum.saturating_add(count);
     }
 }

@@ -21,18 +21,26 @@
 //! ```
 
 mod capture;
+mod escape;
 mod frame;
+mod function;
 mod ledger;
+mod measure;
 mod module;
+mod rollup;
 mod sample;
 mod stack;
 mod strings;
 mod thread;
 
 pub use capture::{Capture, CaptureKind, LuaVm, Target};
+pub use escape::escape;
 pub use frame::{Frame, FrameId, FrameKind, FrameTable};
+pub use function::Function;
 pub use ledger::Ledger;
+pub use measure::Measure;
 pub use module::{Module, ModuleId, ModuleTable};
+pub use rollup::{Cost, Groups, StackWeights};
 pub use sample::{
     Flags, LuaContext, OffCpu, Sample, SampleKind, SampleTable, SwitchReason, VmState,
 };
