@@ -1,0 +1,156 @@
+//! Marks of a case file, and what every connection to one is set to.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+
+use crate::error::{BUSY_TIMEOUT_MS, StoreError};
+
+/// `PRAGMA application_id` of a case file: the bytes `thrl`.
+pub const APPLICATION_ID: i32 = 0x7468_726c;
+
+/// `PRAGMA user_version` that this crate writes, and the newest that it reads.
+pub const VERSION: i32 = 1;
+
+/// The tables of format 1; each must be an ordinary table of the file.
+pub(crate) const TABLES: [&str; 14] = [
+    "capture",
+    "capture_warning",
+    "ledger",
+    "target",
+    "lua_vm",
+    "string",
+    "module",
+    "frame",
+    "stack",
+    "thread",
+    "on_cpu_sample",
+    "off_cpu_sample",
+    "rollup_total",
+    "rollup_function",
+];
+
+/// Longest text or row that is read, in bytes: names are short, and a hostile file may claim gigabytes.
+const LONGEST_VALUE: i32 = 16 << 20;
+
+/// Statements that are kept prepared; a flush uses about twenty.
+const PREPARED_STATEMENTS: usize = 40;
+
+/// What a file says that it is.
+pub(crate) enum Identity {
+    /// No tables, no marks: free to become a case.
+    Empty,
+    /// A case of a version that is known here.
+    Case,
+}
+
+/// Settings that make a foreign file harmless; before anything else is asked of it.
+pub(crate) fn harden(conn: &Connection) -> rusqlite::Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
+    conn.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_VALUE)?;
+    conn.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
+    conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
+    conn.pragma_update(None, "cell_size_check", true)
+}
+
+/// Whose file this is; an error when it is not ours or newer than us. Changes nothing.
+pub(crate) fn identify(conn: &Connection, path: &Path) -> Result<Identity, StoreError> {
+    let sqlite = |source| StoreError::from_sqlite(path, "read", source);
+    let number = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+    let application_id = number("application_id").map_err(sqlite)?;
+    let version = number("user_version").map_err(sqlite)?;
+    let tables: i64 = conn
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(sqlite)?;
+    match (application_id, version) {
+        (0, 0) if tables == 0 => Ok(Identity::Empty),
+        (APPLICATION_ID, 1..=VERSION) => check_tables(conn, path).map(|()| Identity::Case),
+        (APPLICATION_ID, found) if found > VERSION => Err(StoreError::TooNew {
+            path: path.to_owned(),
+            found,
+            known: VERSION,
+        }),
+        (APPLICATION_ID, found) => Err(StoreError::Damaged {
+            path: path.to_owned(),
+            what: format!("its header claims format {found}, which never was"),
+        }),
+        (application_id, _) => Err(StoreError::OtherApplication {
+            path: path.to_owned(),
+            application_id,
+        }),
+    }
+}
+
+/// A view or virtual table under one of our names would run foreign SQL: only plain tables will do.
+fn check_tables(conn: &Connection, path: &Path) -> Result<(), StoreError> {
+    let sqlite = |source| StoreError::from_sqlite(path, "read", source);
+    let mut query = conn
+        .prepare("SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?1")
+        .map_err(sqlite)?;
+    for table in TABLES {
+        let plain = query
+            .query_map([table], |row| row.get::<_, String>(0))
+            .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
+            .map_err(sqlite)?
+            .iter()
+            .any(|sql| sql.starts_with("CREATE TABLE"));
+        if !plain {
+            return Err(StoreError::Damaged {
+                path: path.to_owned(),
+                what: format!("the table `{table}` is missing"),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Makes an empty file a case, or does nothing when another process was faster.
+pub(crate) fn create(conn: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    let sqlite = |source| StoreError::from_sqlite(path, "create", source);
+    let transaction = conn
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(sqlite)?;
+    if matches!(identify(&transaction, path)?, Identity::Empty) {
+        transaction
+            .execute_batch(include_str!("schema.sql"))
+            .and_then(|()| transaction.pragma_update(None, "application_id", APPLICATION_ID))
+            .and_then(|()| transaction.pragma_update(None, "user_version", VERSION))
+            .map_err(sqlite)?;
+    }
+    transaction.commit().map_err(sqlite)
+}
+
+/// Settings of a connection that writes.
+///
+/// WAL with `synchronous = NORMAL`: a commit is handed to the kernel and survives the death of the
+/// process; the disk is waited for only at checkpoints, so power loss may cost the last commits but
+/// never the file.
+pub(crate) fn prepare_to_write(conn: &Connection) -> rusqlite::Result<()> {
+    retry_while_busy(|| conn.pragma_update(None, "journal_mode", "WAL"))?;
+    conn.pragma_update(None, "synchronous", "NORMAL")?;
+    conn.pragma_update(None, "foreign_keys", true)
+}
+
+/// Waits for others: SQLite does not use its busy handler for the step to WAL.
+fn retry_while_busy<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    const PAUSE_MS: u64 = 20;
+    let mut waited = 0;
+    loop {
+        match step() {
+            Err(error)
+                if waited < BUSY_TIMEOUT_MS
+                    && error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) =>
+            {
+                std::thread::sleep(Duration::from_millis(PAUSE_MS));
+                waited += PAUSE_MS;
+            }
+            done => return done,
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Writing a capture while it grows.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use throughline_profile::{Capture, Ledger, Profile, Sample, SampleKind, StringId};
+
+use crate::error::StoreError;
+use crate::rollup::Tally;
+use crate::{codes, facts, rollup};
+
+/// The only writer of one capture.
+///
+/// Dropped without [`CaptureWriter::finish`], it leaves the capture readable and marked incomplete.
+#[derive(Debug)]
+pub struct CaptureWriter {
+    path: PathBuf,
+    conn: Connection,
+    number: u32,
+    written: Marks,
+    facts: Option<(Capture, [Ledger; codes::LEDGER_SCOPES])>,
+    tally: Tally,
+    finished: bool,
+}
+
+/// What one flush wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flushed {
+    /// Samples taken over from the profile.
+    pub samples: u64,
+    /// New rows of all other tables.
+    pub rows: u64,
+}
+
+/// Number of rows of each table that are in the file already.
+#[derive(Clone, Copy, Debug, Default)]
+struct Marks {
+    strings: usize,
+    modules: usize,
+    frames: usize,
+    stacks: usize,
+    threads: usize,
+    samples: u64,
+}
+
+impl Marks {
+    fn after(self, profile: &Profile) -> Self {
+        Self {
+            strings: profile.strings.len(),
+            modules: profile.modules.len(),
+            frames: profile.frames.len(),
+            stacks: profile.stacks.len(),
+            threads: profile.threads.len(),
+            samples: self.samples + profile.samples.len() as u64,
+        }
+    }
+
+    fn rows_since(self, before: Self) -> u64 {
+        let rows = |marks: Self| {
+            marks.strings + marks.modules + marks.frames + marks.stacks + marks.threads
+        };
+        (rows(self) - rows(before)) as u64
+    }
+}
+
+impl CaptureWriter {
+    pub(crate) fn new(path: PathBuf, conn: Connection, number: u32) -> Self {
+        Self {
+            path,
+            conn,
+            number,
+            written: Marks::default(),
+            facts: None,
+            tally: Tally::default(),
+            finished: false,
+        }
+    }
+
+    /// Number of the capture in its case.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Where the file is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes what is new since the last flush in one transaction, and takes the samples out of the profile.
+    ///
+    /// # Errors
+    /// On any error the file is as it was before, the profile still holds its samples, and the call
+    /// may be repeated.
+    pub fn flush(&mut self, profile: &mut Profile) -> Result<Flushed, StoreError> {
+        self.check_continuation(profile)?;
+        let next = self.written.after(profile);
+        let facts = changed_facts(&self.facts, profile);
+        let (number, written) = (self.number, self.written);
+        self.transact(|transaction| {
+            write_tables(transaction, number, profile, written)?;
+            write_samples(transaction, number, profile, written.samples)?;
+            if let Some((capture, [all, on_cpu, off_cpu])) = &facts {
+                facts::write(transaction, number, capture, false)?;
+                facts::write_ledgers(transaction, number, [all, on_cpu, off_cpu])?;
+            }
+            Ok(())
+        })?;
+        let flushed = Flushed {
+            samples: next.samples - self.written.samples,
+            rows: next.rows_since(self.written),
+        };
+        self.written = next;
+        self.facts = facts.or_else(|| self.facts.take());
+        for sample in profile.samples.drain() {
+            self.tally.add(&sample);
+        }
+        Ok(flushed)
+    }
+
+    /// Writes the rest and the roll-up by function, and marks the capture complete.
+    ///
+    /// # Errors
+    /// As [`CaptureWriter::flush`]; when only the last step fails, all samples are in the file and the
+    /// capture stays marked incomplete.
+    pub fn finish(&mut self, profile: &mut Profile) -> Result<Flushed, StoreError> {
+        let flushed = self.flush(profile)?;
+        let (number, tally) = (self.number, std::mem::take(&mut self.tally));
+        let done = self.transact(|transaction| {
+            rollup::write(transaction, number, profile, &tally)?;
+            facts::write(transaction, number, &profile.capture, true)
+        });
+        self.tally = tally;
+        done?;
+        self.finished = true;
+        // Folds the log into the file and waits for the disk. With readers about it is left to the
+        // last of them; the commit above already holds.
+        let _ = self
+            .conn
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        Ok(flushed)
+    }
+
+    fn check_continuation(&self, profile: &Profile) -> Result<(), StoreError> {
+        let problem = if self.finished {
+            "the capture is finished"
+        } else if profile.strings.len() < self.written.strings
+            || profile.modules.len() < self.written.modules
+            || profile.frames.len() < self.written.frames
+            || profile.stacks.len() < self.written.stacks
+            || profile.threads.len() < self.written.threads
+        {
+            "a table has become shorter"
+        } else {
+            return Ok(());
+        };
+        Err(StoreError::NotAContinuation(problem))
+    }
+
+    fn transact(
+        &mut self,
+        write: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), StoreError> {
+        // Immediate: a transaction that began with a read could not wait for another writer.
+        self.conn
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .and_then(|transaction| {
+                write(&transaction)?;
+                transaction.commit()
+            })
+            .map_err(|source| StoreError::from_sqlite(&self.path, "write", source))
+    }
+}
+
+/// The capture's facts and ledgers when they differ from what was written last.
+fn changed_facts(
+    last: &Option<(Capture, [Ledger; codes::LEDGER_SCOPES])>,
+    profile: &Profile,
+) -> Option<(Capture, [Ledger; codes::LEDGER_SCOPES])> {
+    let capture = &profile.capture;
+    let unchanged = last.as_ref().is_some_and(|(last_capture, ledgers)| {
+        last_capture == capture && ledgers[0] == profile.ledger
+    });
+    (!unchanged).then(|| {
+        let ledgers = [
+            profile.ledger.clone(),
+            capture.ledger_on_cpu.clone(),
+            capture.ledger_off_cpu.clone(),
+        ];
+        (capture.clone(), ledgers)
+    })
+}
+
+fn string(id: StringId) -> i64 {
+    i64::from(id.0)
+}
+
+/// Rows beyond the marks, in the order in which they refer to each other.
+fn write_tables(
+    conn: &Connection,
+    number: u32,
+    profile: &Profile,
+    written: Marks,
+) -> rusqlite::Result<()> {
+    let mut insert = conn.prepare_cached("INSERT INTO string VALUES (?1, ?2, ?3)")?;
+    for (id, text) in profile.strings.iter().skip(written.strings) {
+        insert.execute(params![number, string(id), text])?;
+    }
+
+    let mut insert = conn.prepare_cached("INSERT INTO module VALUES (?1, ?2, ?3, ?4)")?;
+    for (id, module) in profile.modules.iter().skip(written.modules) {
+        insert.execute(params![
+            number,
+            id.0,
+            string(module.path),
+            module.build_id.map(string)
+        ])?;
+    }
+
+    let mut insert = conn.prepare_cached(
+        "INSERT INTO frame VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+    )?;
+    for (id, frame) in profile.frames.iter().skip(written.frames) {
+        insert.execute(params![
+            number,
+            id.0,
+            codes::from_frame_kind(frame.kind),
+            string(frame.name),
+            frame.name_reason.map(string),
+            frame.module.map(|module| module.0),
+            frame.source.map(string),
+            frame.line,
+            frame.first_line,
+            codes::from_address(frame.address),
+            frame.inlined,
+            frame.guessed,
+        ])?;
+    }
+
+    let mut insert = conn.prepare_cached("INSERT INTO stack VALUES (?1, ?2, ?3, ?4)")?;
+    for (id, parent, frame) in profile.stacks.iter().skip(written.stacks) {
+        insert.execute(params![
+            number,
+            id.0,
+            parent.map(|parent| parent.0),
+            frame.0
+        ])?;
+    }
+
+    let mut insert = conn.prepare_cached("INSERT INTO thread VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+    for (id, thread) in profile.threads.iter().skip(written.threads) {
+        insert.execute(params![
+            number,
+            id.0,
+            thread.pid,
+            thread.tid,
+            string(thread.comm),
+            thread.start_ns.map(codes::from_count),
+        ])?;
+    }
+    Ok(())
+}
+
+/// Samples of both kinds, numbered together from `first` so that their order can be had back.
+fn write_samples(
+    conn: &Connection,
+    number: u32,
+    profile: &Profile,
+    first: u64,
+) -> rusqlite::Result<()> {
+    let mut on_cpu =
+        conn.prepare_cached("INSERT INTO on_cpu_sample VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+    let mut off_cpu = conn.prepare_cached(
+        "INSERT INTO off_cpu_sample
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+    )?;
+    for (place, sample) in (first..).zip(profile.samples.iter()) {
+        let Sample {
+            time,
+            thread,
+            stack,
+            kind,
+            lua,
+            vm_state,
+            flags,
+        } = sample;
+        let (place, time) = (codes::from_count(place), codes::from_count(time.0));
+        let stack = stack.map(|stack| stack.0);
+        let lua = codes::from_lua_context(*lua);
+        let vm_state = vm_state.map(|state| state.0);
+        match kind {
+            SampleKind::OnCpu => on_cpu.execute(params![
+                number, place, time, thread.0, stack, lua, vm_state, flags.0
+            ])?,
+            SampleKind::OffCpu(off) => off_cpu.execute(params![
+                number,
+                place,
+                time,
+                thread.0,
+                stack,
+                lua,
+                vm_state,
+                flags.0,
+                codes::from_count(off.duration.0),
+                off.runnable.map(|runnable| codes::from_count(runnable.0)),
+                codes::from_switch_reason(off.reason),
+                off.waker.map(|waker| waker.0),
+                off.idle,
+            ])?,
+        };
+    }
+    Ok(())
+}
