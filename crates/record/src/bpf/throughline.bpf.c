@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What runs in the kernel: a sampling clock for running threads, the scheduler's switches for waiting ones, and the
+ * life of the processes. Each program fills a struct sample_header and what follows it (wire.h) and sends it through
+ * the ring. Nothing here changes anything outside its own maps.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+#include "kernel.h"
+#include "wire.h"
+#include "maps.h"
+#include "namespace.h"
+#include "lua.h"
+#include "capture.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#define TASK_DEAD 0x80
+#define USER_CODE_SEGMENT_BITS 3
+
+SEC("perf_event")
+int on_clock(struct bpf_perf_event_data *context)
+{
+	__u64 begin = bpf_ktime_get_ns();
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 pid = process_id(task), zero = 0;
+	struct target_entry *target = bpf_map_lookup_elem(&targets, &pid);
+	if (!target || !target->recorded)
+		return 0;
+	count(COUNTER_ON_CPU_TAKEN, 1);
+	struct buffer *b = bpf_map_lookup_elem(&on_cpu_buffers, &zero);
+	if (!b)
+		return 0;
+
+	struct pt_regs user;
+	int in_kernel = !(context->regs.cs & USER_CODE_SEGMENT_BITS);
+	void *registers = in_kernel ? (void *)bpf_task_pt_regs(task) : (void *)&context->regs;
+	if (bpf_probe_read_kernel(&user, sizeof(user), registers)) {
+		count(COUNTER_ON_CPU_NO_REGISTERS, 1);
+		return 0;
+	}
+	b->header.kind = KIND_ON_CPU;
+	b->header.time_ns = begin;
+	b->header.in_kernel = in_kernel;
+	b->header.blocked_ns = 0;
+	b->header.runnable_ns = 0;
+	b->header.waker_tid = 0;
+	b->header.waker_pid = 0;
+	b->header.task_state = 0;
+	capture(b, task, target, &user, 0);
+	if (in_kernel) {
+		__u64 offset = kernel_offset(&b->header);
+		long size = -1;
+		if (offset <= DATA_MAX - KERNEL_FRAMES_MAX * 8)
+			size = bpf_get_stack(context, b->data + offset, KERNEL_FRAMES_MAX * 8, 0);
+		if (size > 0)
+			b->header.kernel_len = size / 8;
+		else
+			b->header.faults |= FAULT_NO_KERNEL_STACK;
+	}
+	if (send(b, record_size(&b->header)))
+		count(COUNTER_ON_CPU_RING_FULL, 1);
+	else
+		count(COUNTER_ON_CPU_SENT, 1);
+	count(COUNTER_ON_CPU_NS, bpf_ktime_get_ns() - begin);
+	return 0;
+}
+
+static __always_inline __u32 task_state(struct task_struct *task)
+{
+	if (bpf_core_field_exists(task->__state))
+		return task->__state;
+	return BPF_CORE_READ((struct task_struct___before_5_14 *)task, state);
+}
+
+static __always_inline struct thread_account *account_of(struct task_struct *task, __u32 pid, __u64 now)
+{
+	__u32 id = task->pid;
+	struct thread_account *known = bpf_map_lookup_elem(&threads, &id);
+	if (known)
+		return known;
+	struct thread_account fresh = { .pid = pid, .tid = thread_id(task), .since_ns = now };
+	if (bpf_map_update_elem(&threads, &id, &fresh, BPF_NOEXIST))
+		count(COUNTER_THREAD_TABLE_FULL, 1);
+	return bpf_map_lookup_elem(&threads, &id);
+}
+
+/* The current task leaves its core: its stack is readable now and never again. */
+static __always_inline void leave(struct task_struct *task, __u64 now)
+{
+	__u32 pid = process_id(task);
+	struct target_entry *target = bpf_map_lookup_elem(&targets, &pid);
+	if (!target || !target->recorded)
+		return;
+	__u32 state = task_state(task);
+	struct thread_account *account = account_of(task, pid, now);
+	if (!account)
+		return;
+	if (state & TASK_DEAD) {
+		account->ended_ns = now;
+		return;
+	}
+	count(COUNTER_SWITCHES, 1);
+	account->task_state = state;
+	account->woken_ns = 0;
+	account->waker_tid = 0;
+	account->held = 0;
+	account->left_ns = now;
+
+	struct buffer *b = bpf_task_storage_get(&off_cpu_buffers, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct pt_regs user;
+	if (!b)
+		return;
+	if (bpf_probe_read_kernel(&user, sizeof(user), (void *)bpf_task_pt_regs(task)))
+		return;
+	b->header.kind = KIND_OFF_CPU;
+	b->header.time_ns = now;
+	b->header.in_kernel = 1;
+	capture(b, task, target, &user, 1);
+	account->held = 1;
+	count(COUNTER_OFF_CPU_NS, bpf_ktime_get_ns() - now);
+}
+
+/* A thread that left its core gets it back: now the length of its wait is known. */
+static __always_inline void arrive(struct task_struct *task, __u64 now)
+{
+	__u32 id = task->pid;
+	struct thread_account *account = bpf_map_lookup_elem(&threads, &id);
+	if (!account || !account->left_ns)
+		return;
+	__u64 blocked = now - account->left_ns;
+	account->left_ns = 0;
+	if (blocked < settings.min_block_ns) {
+		account->short_ns += blocked;
+		account->short_count++;
+		return;
+	}
+	if (blocked > settings.max_block_ns) {
+		account->long_ns += blocked;
+		account->long_count++;
+		return;
+	}
+	account->kept_ns += blocked;
+	account->kept_count++;
+	count(COUNTER_OFF_CPU_TAKEN, 1);
+	struct buffer *b = bpf_task_storage_get(&off_cpu_buffers, task, 0, 0);
+	if (!b || !account->held) {
+		count(b ? COUNTER_OFF_CPU_NO_REGISTERS : COUNTER_OFF_CPU_NO_SLOT, 1);
+		return;
+	}
+	account->held = 0;
+	struct sample_header *h = &b->header;
+	h->blocked_ns = blocked;
+	h->runnable_ns = account->woken_ns ? now - account->woken_ns : ~0ULL;
+	h->task_state = account->task_state;
+	h->waker_pid = account->waker_pid;
+	h->waker_tid = account->waker_tid;
+	h->waker_interrupt = account->waker_interrupt;
+	__builtin_memcpy(h->waker_comm, account->waker_comm, sizeof(h->waker_comm));
+	__u64 offset = kernel_offset(h);
+	long size = -1;
+	if (offset <= DATA_MAX - KERNEL_FRAMES_MAX * 8)
+		size = bpf_get_task_stack(task, b->data + offset, KERNEL_FRAMES_MAX * 8, 0);
+	if (size > 0)
+		h->kernel_len = size / 8;
+	else
+		h->faults |= FAULT_NO_KERNEL_STACK;
+	if (send(b, record_size(h)))
+		count(COUNTER_OFF_CPU_RING_FULL, 1);
+	else
+		count(COUNTER_OFF_CPU_SENT, 1);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	__u64 now = bpf_ktime_get_ns();
+	leave(prev, now);
+	arrive(next, now);
+	return 0;
+}
+
+/*
+ * The waker is whoever runs on the core from which the wakeup came. A wakeup out of an interrupt is charged to the
+ * thread that was interrupted; only the idle thread (pid 0) is known to be innocent. The preemption count that would
+ * tell the others apart is not reachable on every kernel.
+ */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_waking, struct task_struct *task)
+{
+	__u32 id = task->pid;
+	struct thread_account *account = bpf_map_lookup_elem(&threads, &id);
+	if (!account || !account->left_ns || account->woken_ns)
+		return 0;
+	struct task_struct *waker = bpf_get_current_task_btf();
+	account->woken_ns = bpf_ktime_get_ns();
+	account->waker_pid = process_id(waker);
+	account->waker_tid = thread_id(waker);
+	account->waker_interrupt = waker->pid == 0;
+	__builtin_memcpy(account->waker_comm, waker->comm, sizeof(account->waker_comm));
+	return 0;
+}
+
+static __always_inline void report(struct task_struct *task, __u32 event, __u32 parent)
+{
+	struct process_event e = {
+		.kind = KIND_PROCESS, .event = event, .time_ns = bpf_ktime_get_ns(), .pid = process_id(task), .parent = parent,
+	};
+	__builtin_memcpy(e.comm, task->comm, sizeof(e.comm));
+	/* These are rare and the recorder must act on them soon. */
+	if (bpf_ringbuf_output(&ring, &e, sizeof(e), BPF_RB_FORCE_WAKEUP))
+		count(COUNTER_PROCESS_RING_FULL, 1);
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	__u32 parent_pid = process_id(parent), pid = process_id(child);
+	if (!settings.follow_forks || parent_pid == pid)
+		return 0;
+	struct target_entry *target = bpf_map_lookup_elem(&targets, &parent_pid);
+	if (!target)
+		return 0;
+	/* A forked child has its parent's memory, so the parent's VMs are where they were. */
+	bpf_map_update_elem(&targets, &pid, target, BPF_ANY);
+	struct target_entry *copy = bpf_map_lookup_elem(&targets, &pid);
+	if (copy)
+		copy->recorded = 1;
+	report(child, 1, parent_pid);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm *program)
+{
+	__u32 pid = process_id(task);
+	struct target_entry *target = bpf_map_lookup_elem(&targets, &pid);
+	if (!target)
+		return 0;
+	target->vms_len = 0;
+	report(task, 2, 0);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	__u32 pid = process_id(task);
+	struct target_entry *target = bpf_map_lookup_elem(&targets, &pid);
+	if (!target || BPF_CORE_READ(task, signal, live.counter) != 0)
+		return 0;
+	report(task, 3, 0);
+	return 0;
+}
