@@ -46,6 +46,11 @@ impl CpuSet {
             .any(|&(low, high)| other.0.iter().any(|&(l, h)| low <= h && l <= high))
     }
 
+    /// How many of the given cores the set has; a set may name cores that the machine lacks.
+    pub fn count_of(&self, cores: impl Iterator<Item = u32>) -> usize {
+        cores.filter(|&core| self.contains(core)).count()
+    }
+
     /// The core, when the set is exactly one.
     pub fn only(&self) -> Option<u32> {
         match self.0.as_slice() {
@@ -86,6 +91,7 @@ mod tests {
         assert!(set.contains(2) && set.contains(8) && !set.contains(4));
         assert_eq!(CpuSet::parse(b"5").unwrap().only(), Some(5));
         assert_eq!(set.only(), None);
+        assert_eq!(set.count_of(2..10), 3);
         assert!(!set.intersects(&CpuSet::parse(b"4-7").unwrap()));
         assert!(set.intersects(&CpuSet::parse(b"2").unwrap()));
     }

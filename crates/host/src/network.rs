@@ -15,7 +15,7 @@ use crate::{
 /// What the target's network namespace did in the window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NetworkActivity {
-    /// TCP segments sent, retransmitted ones not included (RFC 1213 `tcpOutSegs`).
+    /// TCP segments sent (`OutSegs`).
     pub segments_sent: u64,
     /// TCP segments sent again.
     pub segments_retransmitted: u64,
