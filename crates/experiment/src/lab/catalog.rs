@@ -46,30 +46,48 @@ macro_rules! lua_files {
     };
 }
 
-static LABS: [Lab; 1] = [Lab {
-    info: LabInfo {
-        name: "global-rules",
-        summary: "a gateway with 122 loaded plugins, two of them configured globally, rebuilds the list \
-                  of plugins that apply at each of nine phase entries per request",
-        symptom: "throughput fell after a plugin was enabled globally; the worker holds a full core",
+static LABS: [Lab; 2] = [
+    Lab {
+        info: LabInfo {
+            name: "global-rules",
+            summary: "a gateway with 122 loaded plugins, two of them configured globally, builds the \
+                      list of plugins that apply anew at each of nine phase entries per request",
+            symptom: "throughput fell after a plugin was enabled globally; the worker holds a full core",
+        },
+        gateway_conf: include_str!("../../../../lab/global-rules/nginx.conf"),
+        upstream_conf: Some(include_str!("../../../../lab/global-rules/upstream.conf")),
+        files: lua_files!(
+            "global-rules",
+            "gateway/config.lua",
+            "gateway/init.lua",
+            "gateway/plugin.lua",
+            "gateway/plugins/catalog.lua",
+            "gateway/plugins/metrics.lua",
+            "gateway/plugins/response-headers.lua",
+            "gateway/router.lua",
+        ),
+        body: "hello from the service behind the gateway\n",
+        workers: 1,
+        connections: 64,
+        needs_disk: false,
     },
-    gateway_conf: include_str!("../../../../lab/global-rules/nginx.conf"),
-    upstream_conf: Some(include_str!("../../../../lab/global-rules/upstream.conf")),
-    files: lua_files!(
-        "global-rules",
-        "gateway/config.lua",
-        "gateway/init.lua",
-        "gateway/plugin.lua",
-        "gateway/router.lua",
-        "gateway/plugins/catalog.lua",
-        "gateway/plugins/metrics.lua",
-        "gateway/plugins/response-headers.lua",
-    ),
-    body: "hello from the service behind the gateway\n",
-    workers: 1,
-    connections: 64,
-    needs_disk: false,
-}];
+    Lab {
+        info: LabInfo {
+            name: "sync-log",
+            summary: "workers append to one audit log under a lock and wait for the disk after each \
+                      record",
+            symptom: "throughput is stuck and latency high while the CPU is mostly idle",
+        },
+        gateway_conf: include_str!("../../../../lab/sync-log/nginx.conf"),
+        upstream_conf: None,
+        files: lua_files!("sync-log", "audit/init.lua", "audit/log.lua"),
+        body: "recorded\n",
+        workers: 2,
+        // A disk that is busy with other work may need 5 ms a record: 16 requests then wait 0.4 s.
+        connections: 16,
+        needs_disk: true,
+    },
+];
 
 pub(super) fn find(name: &str) -> Result<&'static Lab, LabError> {
     LABS.iter()

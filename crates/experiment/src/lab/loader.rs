@@ -15,8 +15,8 @@ use crate::sys;
 
 /// Connecting is a matter of milliseconds on loopback.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// The load waits two seconds for responses on their way; a little more is a hang.
-const RESULT_LIMIT: Duration = Duration::from_secs(5);
+/// The load waits five seconds for responses on their way; more than that is a hang.
+const RESULT_LIMIT: Duration = Duration::from_secs(8);
 
 /// The command that runs [`crate::load::serve`] on its standard input and output.
 #[derive(Debug, Clone, PartialEq, Eq)]

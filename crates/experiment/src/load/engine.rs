@@ -17,7 +17,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// A response that takes longer than this counts as a timeout.
 const RESPONSE_LIMIT: Duration = Duration::from_secs(10);
 /// How long requests on their way at the end are waited for.
-const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// How long a connection that could not be opened again is left alone.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 /// Token of the timer; connections have their index.
