@@ -1,0 +1,79 @@
+//! The committed front end is what its sources make.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sha2::{Digest, Sha256};
+
+fn web() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+#[test]
+fn the_bundle_was_built_from_the_sources_beside_it() {
+    let mut names: Vec<String> = [
+        "build.mjs",
+        "package-lock.json",
+        "package.json",
+        "tsconfig.json",
+    ]
+    .map(String::from)
+    .into();
+    for entry in std::fs::read_dir(web().join("src")).expect("web/src") {
+        names.push(format!(
+            "src/{}",
+            entry.expect("entry").file_name().to_string_lossy()
+        ));
+    }
+    names.sort();
+    let list: String = names
+        .iter()
+        .map(|name| {
+            format!(
+                "{name} {}\n",
+                hex(&std::fs::read(web().join(name)).expect("source"))
+            )
+        })
+        .collect();
+    let first_line = format!("/* sources sha256 {} */\n", hex(list.as_bytes()));
+    for file in ["flame.js", "flame.css"] {
+        let built = std::fs::read_to_string(web().join("dist").join(file)).expect("bundle");
+        assert!(
+            built.starts_with(&first_line),
+            "web/dist/{file} is stale: run `npm run build` in web/"
+        );
+    }
+}
+
+#[test]
+fn building_again_gives_the_committed_bytes_and_the_types_hold() {
+    if !web().join("node_modules/.bin/esbuild").exists() {
+        eprintln!("SKIPPED: esbuild: web/node_modules is not installed (npm ci)");
+        return;
+    }
+    let built = |file: &str| std::fs::read(web().join("dist").join(file)).expect("bundle");
+    let before = [built("flame.js"), built("flame.css")];
+    for script in ["check", "build"] {
+        let run = Command::new("npm")
+            .args(["run", script])
+            .current_dir(web())
+            .output();
+        let run = run.expect("npm runs");
+        assert!(
+            run.status.success(),
+            "npm run {script}: {}",
+            String::from_utf8_lossy(&run.stdout)
+        );
+    }
+    assert!(
+        before == [built("flame.js"), built("flame.css")],
+        "web/dist differs from a new build"
+    );
+}
