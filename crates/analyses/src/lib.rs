@@ -4,3 +4,4 @@
 //! data. What an analysis cannot show is part of its answer.
 
 pub mod check;
+pub mod rank;

@@ -218,5 +218,8 @@ fn share(part: u64, whole: u64) -> f64 {
 }
 
 fn boundaries(texts: &[&str]) -> Vec<Boundary> {
-    texts.iter().map(|&text| Boundary(text.to_owned())).collect()
+    texts
+        .iter()
+        .map(|&text| Boundary(text.to_owned()))
+        .collect()
 }

@@ -24,8 +24,7 @@ const BOUNDARIES: [&str; 4] = [
 
 /// Kernel functions that carry out a switch and say nothing of what is waited for, without compiler suffixes.
 ///
-/// From the kernel's `kernel/sched/core.c`, `kernel/sched/completion.c` and `kernel/time/sleep_timeout.c` (formerly
-/// `timer.c` and `hrtimer.c`); all have stood between a waiting function and `__schedule` since Linux 5.10.
+/// Source: the kernel's `kernel/sched/core.c`; its sleeping functions with a timeout are in [`PLUMBING_PREFIXES`].
 const PLUMBING: [&str; 12] = [
     "__schedule",
     "schedule",

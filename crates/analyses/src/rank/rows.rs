@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::hash::Hash;
 
 use serde::Serialize;
 use throughline_profile::{
@@ -272,7 +271,10 @@ pub(super) fn place(
     line: u32,
 ) -> (Option<String>, Option<&'static str>) {
     match source.map(|source| profile.strings.get(source)) {
-        None => (None, Some("no Lua source: built into LuaJIT, or not readable")),
+        None => (
+            None,
+            Some("no Lua source: built into LuaJIT, or not readable"),
+        ),
         Some(source) if line == 0 => (Some(format!("{source}:?")), None),
         Some(source) => (Some(format!("{source}:{line}")), None),
     }
@@ -288,14 +290,11 @@ fn file_name(path: &str) -> &str {
 
 /// The first rows in the plan's order, and how many were left out. Ties are broken by name: the same profile
 /// gives the same report.
-fn top<R, K: Ord>(
+fn top<R>(
     mut rows: Vec<(Cost, R)>,
     plan: RankPlan,
-    names: impl Fn(&R) -> K,
-) -> (Vec<R>, usize)
-where
-    K: Hash,
-{
+    names: impl Fn(&R) -> (&String, &Option<String>),
+) -> (Vec<R>, usize) {
     let weights = |cost: &Cost| match plan.by {
         RankBy::SelfWeight => (Reverse(cost.self_weight), Reverse(cost.inclusive)),
         RankBy::Inclusive => (Reverse(cost.inclusive), Reverse(cost.self_weight)),
@@ -307,5 +306,8 @@ where
     });
     let kept = plan.limit.unwrap_or(usize::MAX).min(rows.len());
     let omitted = rows.len() - kept;
-    (rows.into_iter().take(kept).map(|(_, row)| row).collect(), omitted)
+    (
+        rows.into_iter().take(kept).map(|(_, row)| row).collect(),
+        omitted,
+    )
 }
