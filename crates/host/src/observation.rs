@@ -55,6 +55,8 @@ pub struct Peers {
     pub connections: Option<usize>,
     /// Of those, the ones whose other end is no socket of this machine that we can see.
     pub connections_elsewhere: Option<usize>,
+    /// Of those, the ones whose other end is a target too.
+    pub connections_within: Option<usize>,
     /// What kept the search from being complete.
     pub search_limits: Vec<String>,
 }

@@ -36,6 +36,8 @@ pub(crate) struct Direction {
     pub(crate) pids: BTreeSet<u32>,
     pub(crate) connections: usize,
     pub(crate) elsewhere: usize,
+    /// Connections whose other end is a target too: a gateway that calls itself.
+    pub(crate) within: usize,
 }
 
 /// Which direction a socket leads in.
@@ -134,6 +136,7 @@ fn other_ends(
                         .flatten()
                 });
             match end {
+                Some(inode) if held.contains(&inode) => direction.within += 1,
                 Some(inode) => _ = wanted.insert(inode, leads),
                 None => direction.elsewhere += 1,
             }
@@ -231,17 +234,20 @@ mod tests {
             socket("127.0.0.1:8082", "127.0.0.1:6001", State::Connected, 0),
             socket("127.0.0.1:8082", "0.0.0.0:0", State::Listening, 7),
             socket("10.0.0.1:80", "10.0.0.9:1", State::Connected, 8),
+            // The gateway calls itself.
+            socket("127.0.0.1:7000", "127.0.0.1:80", State::Connected, 9),
+            socket("127.0.0.1:80", "127.0.0.1:7000", State::Connected, 10),
         ];
         let mut found = Found::default();
-        let wanted = other_ends(&[table], &HashSet::from([1, 2, 4, 6, 8]), &mut found);
+        let wanted = other_ends(&[table], &HashSet::from([1, 2, 4, 6, 8, 9, 10]), &mut found);
         assert_eq!(wanted.len(), 3);
         assert_eq!(wanted.get(&3), Some(&Leads::Load));
         assert_eq!(wanted.get(&5), Some(&Leads::Upstream));
         assert_eq!(wanted.get(&7), Some(&Leads::Upstream));
-        assert_eq!((found.load.connections, found.load.elsewhere), (2, 1));
+        assert_eq!((found.load.connections, found.load.elsewhere, found.load.within), (3, 1, 1));
         assert_eq!(
-            (found.upstream.connections, found.upstream.elsewhere),
-            (2, 0)
+            (found.upstream.connections, found.upstream.elsewhere, found.upstream.within),
+            (3, 0, 1)
         );
     }
 }

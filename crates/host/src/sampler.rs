@@ -355,6 +355,7 @@ fn peers_of(
             source: PeerSource::Given,
             connections: None,
             connections_elsewhere: None,
+            connections_within: None,
             search_limits: Vec::new(),
         },
         PeerChoice::FindOnConnections => Peers {
@@ -362,6 +363,7 @@ fn peers_of(
             source: PeerSource::FoundOnConnections,
             connections: Some(direction.connections),
             connections_elsewhere: Some(direction.elsewhere),
+            connections_within: Some(direction.within),
             search_limits: found.limits.clone(),
         },
     }

@@ -123,21 +123,20 @@ fn headroom(name: &'static str, who: &str, observation: &Observation, peers: &Pe
 }
 
 fn why_no_peer(who: &str, peers: &Peers) -> String {
-    match (
-        peers.processes.is_empty(),
-        peers.connections,
-        peers.connections_elsewhere,
-    ) {
-        (false, ..) => format!("{who} ended in the window"),
-        (true, Some(connections), Some(elsewhere)) if elsewhere > 0 => {
-            format!(
-                "{elsewhere} of {connections} connections have their other end out of sight of this machine"
-            )
-        }
-        (true, Some(_), _) => {
-            format!("no TCP connection to {who} was seen; Unix sockets are not followed")
-        }
-        (true, None, _) => format!("no pid was given for {who}"),
+    if !peers.processes.is_empty() {
+        return format!("{who} ended in the window");
+    }
+    let Some(connections) = peers.connections else {
+        return format!("no pid was given for {who}");
+    };
+    let (elsewhere, within) =
+        (peers.connections_elsewhere.unwrap_or(0), peers.connections_within.unwrap_or(0));
+    if elsewhere > 0 {
+        format!("{elsewhere} of {connections} connections have their other end out of sight of this machine")
+    } else if within > 0 {
+        format!("all {within} connections lead to the targets themselves")
+    } else {
+        format!("no TCP connection to {who} was seen; Unix sockets are not followed")
     }
 }
 
@@ -380,8 +379,8 @@ fn environment(observation: &Observation) -> Condition {
     }
 }
 
-/// What to look at first, in the order in which throughput is most often lost outside the worker: who offers the
-/// load, who answers it, who else is on the core, then the rest.
+/// What to look at first: what fails before what is unknown, and each in the order in which throughput is most often
+/// lost outside the worker: who offers the load, who answers it, who else is on the core, then the rest.
 pub(super) fn check_first(
     observation: &Observation,
     worker: &Worker,
@@ -400,9 +399,12 @@ pub(super) fn check_first(
         "interrupt_time",
         "environment_comparable",
     ];
-    let mut lines: Vec<String> = ORDER
-        .iter()
-        .filter_map(|name| conditions.iter().find(|condition| condition.name == *name))
+    let in_order = || {
+        ORDER.iter().filter_map(|name| conditions.iter().find(|condition| condition.name == *name))
+    };
+    let mut lines: Vec<String> = in_order()
+        .filter(|condition| condition.holds == Holds::No)
+        .chain(in_order().filter(|condition| matches!(condition.holds, Holds::Unknown(_))))
         .filter_map(|condition| advice(condition, verdict))
         .collect();
     if let Some(peak) = worker

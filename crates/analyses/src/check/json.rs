@@ -134,6 +134,7 @@ fn peers(peers: &Peers) -> Value {
     for (key, count) in [
         ("connections", peers.connections),
         ("connections_elsewhere", peers.connections_elsewhere),
+        ("connections_within_targets", peers.connections_within),
     ] {
         value.insert(key.to_owned(), json!(count));
         if count.is_none() {

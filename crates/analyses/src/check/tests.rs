@@ -68,6 +68,7 @@ fn peers(processes: Vec<ProcessActivity>) -> Peers {
         source: PeerSource::FoundOnConnections,
         connections: Some(4),
         connections_elsewhere: Some(0),
+        connections_within: Some(0),
         search_limits: Vec::new(),
     }
 }
@@ -205,6 +206,32 @@ fn peers_out_of_sight_are_unknown_and_not_in_order() {
             .iter()
             .any(|boundary| boundary.0.contains("load_generator_headroom"))
     );
+}
+
+#[test]
+fn what_fails_comes_before_what_is_unknown() {
+    let mut observation = gateway(0.5, 0.4);
+    observation.load_generators = peers(Vec::new());
+    let report = check(&observation);
+    assert!(
+        report.check_first[0].contains("waited for a core"),
+        "{:?}",
+        report.check_first
+    );
+    assert!(report.check_first[1].contains("load generator's headroom is unknown"));
+}
+
+#[test]
+fn a_gateway_that_calls_itself_has_no_upstream_to_measure() {
+    let mut observation = gateway(0.9, 0.0);
+    observation.upstreams = Peers {
+        connections_within: Some(4),
+        ..peers(Vec::new())
+    };
+    let Holds::Unknown(reason) = holds(&check(&observation), "upstream_headroom") else {
+        panic!("a target is not its own upstream");
+    };
+    assert!(reason.contains("targets themselves"), "{reason}");
 }
 
 #[test]

@@ -157,14 +157,14 @@ fn condition(condition: &Condition) -> Vec<String> {
 }
 
 fn peer_title(title: &str, peers: &Peers) -> String {
-    match (peers.source, peers.connections, peers.connections_elsewhere) {
-        (PeerSource::Given, ..) => format!("{title}, as given"),
-        (PeerSource::FoundOnConnections, connections, elsewhere) => format!(
-            "{title}, found on {} connections, {} more out of sight",
-            connections
-                .unwrap_or(0)
-                .saturating_sub(elsewhere.unwrap_or(0)),
-            elsewhere.unwrap_or(0)
+    let count = |connections: Option<usize>| connections.unwrap_or(0);
+    match peers.source {
+        PeerSource::Given => format!("{title}, as given"),
+        PeerSource::FoundOnConnections => format!(
+            "{title}, found on {} connections, of which {} lead out of sight and {} to the targets themselves",
+            count(peers.connections),
+            count(peers.connections_elsewhere),
+            count(peers.connections_within)
         ),
     }
 }
