@@ -205,6 +205,20 @@ impl<'a> Elf<'a> {
         ranges
     }
 
+    /// The bytes at an address, as far as the file holds them.
+    pub fn bytes_at(&self, address: u64) -> Option<&'a [u8]> {
+        self.segments
+            .iter()
+            .filter(|segment| segment.p_type(LE) == elf::PT_LOAD)
+            .find_map(|segment| {
+                let into = address.checked_sub(segment.p_vaddr(LE))?;
+                let left = segment.p_filesz(LE).checked_sub(into)?;
+                let start = usize::try_from(segment.p_offset(LE).checked_add(into)?).ok()?;
+                let end = start.checked_add(usize::try_from(left).ok()?)?;
+                self.data.get(start..end.min(self.data.len()))
+            })
+    }
+
     /// The `NT_GNU_BUILD_ID` note, looked for in segments first: they survive `sstrip`.
     pub fn build_id(&self) -> Option<BuildId> {
         let in_segments = self.segments.iter().find_map(|segment| {
@@ -216,6 +230,24 @@ impl<'a> Elf<'a> {
                 let mut notes = section.notes(LE, self.data).ok()??;
                 build_id_among(std::iter::from_fn(move || notes.next().ok()?))
             })
+        })
+    }
+
+    /// `.gnu_debugaltlink`: where the entries that several debug files share lie.
+    pub fn alternate_link(&self) -> Option<AlternateLink> {
+        let (_, bytes) = self.section_bytes(".gnu_debugaltlink")?;
+        let end = memchr::memchr(0, bytes)?;
+        Some(AlternateLink {
+            path: String::from_utf8(bytes.get(..end)?.to_vec()).ok()?,
+            build_id: BuildId::from_bytes(bytes.get(end + 1..)?)?,
+        })
+    }
+
+    /// It has DWARF, compressed or not.
+    pub fn has_debug_info(&self) -> bool {
+        [".debug_info", ".zdebug_info"].iter().any(|name| {
+            self.section(name)
+                .is_some_and(|section| section.has_bytes() && section.size() > 0)
         })
     }
 
@@ -283,6 +315,24 @@ pub struct DebugLink {
     pub file_name: String,
     /// CRC-32 (the polynomial of zlib) over the debug file's bytes.
     pub crc32: u32,
+}
+
+/// What `.gnu_debugaltlink` says, written by dwz.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AlternateLink {
+    /// Absolute, or relative to the debug file.
+    pub path: String,
+    /// The shared file's build id.
+    pub build_id: BuildId,
+}
+
+/// The link to shared debug entries in a debug file.
+///
+/// # Errors
+///
+/// When the file is not an ELF file that this crate reads. `Ok(None)`: it shares none.
+pub fn alternate_link(elf: &[u8]) -> Result<Option<AlternateLink>, ElfError> {
+    Ok(Elf::parse(elf)?.alternate_link())
 }
 
 /// The build id of an ELF file.

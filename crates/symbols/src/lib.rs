@@ -4,6 +4,10 @@
 //! - [`PerfMap`] and [`JitDump`]: code that a JIT wrote.
 //! - [`Kallsyms`]: the kernel.
 //!
+//! - [`DebugFileFinder`] and [`PackageOwners`]: the only parts that open files, to find the debug
+//!   file of a module, and with [`ModuleSymbols::coverage`] to say before a recording
+//!   what will be nameless and what would name it.
+//!
 //! The caller gives bytes: it finds the files of a process, translates instruction pointers to
 //! the addresses that the file states ([`ModuleSymbols::svma_of_file_offset`]), asks about the byte
 //! before a return address, and keeps the answers, because a look-up demangles and allocates.
@@ -28,23 +32,33 @@
 
 mod address_map;
 mod bytes;
+mod coverage;
+mod debug_files;
 mod demangle;
+mod dwarf;
 mod elf;
 mod function_starts;
 mod function_table;
+mod go_table;
 mod jitdump;
 mod kallsyms;
 mod lookup;
 mod mini_debug_info;
 mod module;
 mod names;
+mod packages;
 mod perf_map;
 mod plt;
+mod sys;
 
 pub use bytes::SharedBytes;
-pub use elf::{BuildId, DebugLink, ElfError, LoadSegment, build_id};
+pub use coverage::{Advice, SymbolCoverage};
+pub use debug_files::{DebugFileError, DebugFileFinder, DebugKey, FoundDebugFile};
+pub use dwarf::DebugInfo;
+pub use elf::{AlternateLink, BuildId, DebugLink, ElfError, LoadSegment, alternate_link, build_id};
 pub use jitdump::{JitDump, JitDumpCounts, JitDumpError};
 pub use kallsyms::Kallsyms;
 pub use lookup::{InlinedCall, Lookup, Name, NameReason, SourceLine};
-pub use module::{ModuleSymbols, Options, TableSizes};
+pub use module::{DebugFile, ModuleSymbols, Options, TableSizes};
+pub use packages::PackageOwners;
 pub use perf_map::{PerfMap, PerfMapCounts};

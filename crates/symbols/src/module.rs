@@ -7,9 +7,11 @@ use object::read::elf::{SectionHeader as _, Sym as _};
 
 use crate::bytes::SharedBytes;
 use crate::demangle;
+use crate::dwarf::{DebugInfo, Dwarf, DwarfAnswer, Files};
 use crate::elf::{BuildId, DebugLink, Elf, ElfError, LE, LoadSegment, Section};
 use crate::function_starts::FunctionStarts;
 use crate::function_table::{Builder, FunctionTable, NameRef, Rank, RawSymbol, Strings};
+use crate::go_table::{GoFunction, GoTable};
 use crate::lookup::{Lookup, Name, NameReason};
 use crate::mini_debug_info;
 use crate::plt::{self, Callee, Stub};
@@ -21,12 +23,37 @@ pub struct Options {
     /// A compressed table that claims or reaches more than this is refused. It bounds what a small
     /// hostile file can make the reader allocate.
     pub max_unpacked_bytes: usize,
+    /// Read inlined calls and lines from DWARF.
+    pub debug_info: bool,
+    /// Bytes of DWARF whose units are kept in memory between look-ups, which needs about four times
+    /// as much.
+    pub max_kept_debug_bytes: u64,
+}
+
+/// The debug information of a module that was split off.
+#[derive(Debug, Clone)]
+pub struct DebugFile {
+    /// The debug file itself.
+    pub file: SharedBytes,
+    /// The file that it shares entries with, when [`crate::alternate_link`] names one.
+    pub alternate: Option<SharedBytes>,
+}
+
+impl From<SharedBytes> for DebugFile {
+    fn from(file: SharedBytes) -> Self {
+        Self {
+            file,
+            alternate: None,
+        }
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             max_unpacked_bytes: 512 << 20,
+            debug_info: true,
+            max_kept_debug_bytes: 16 << 20,
         }
     }
 }
@@ -47,6 +74,8 @@ pub struct ModuleSymbols {
     dynamic_names: Vec<NameRef>,
     stubs: Vec<Stub>,
     starts: FunctionStarts,
+    go: Option<GoTable>,
+    dwarf: Option<Dwarf>,
     sources: TableSizes,
     damaged: Vec<&'static str>,
 }
@@ -63,12 +92,14 @@ pub struct TableSizes {
     pub mini_debug_info: usize,
     /// `.symtab` of the debug file.
     pub debug_file: usize,
+    /// Go's own function table.
+    pub go: usize,
 }
 
 impl TableSizes {
     /// Names of functions that the file does not export are known.
     pub fn has_internal_names(&self) -> bool {
-        self.symtab + self.mini_debug_info + self.debug_file > 0
+        self.symtab + self.mini_debug_info + self.debug_file + self.go > 0
     }
 }
 
@@ -89,8 +120,9 @@ impl ModuleSymbols {
     ///
     /// When the debug file is not readable, or carries another build id than the module: its
     /// addresses would give wrong names. The module itself stays as it was.
-    pub fn add_debug_file(&mut self, debug: SharedBytes) -> Result<(), ElfError> {
-        let found = Elf::parse(&debug)?.build_id();
+    pub fn add_debug_file(&mut self, debug: impl Into<DebugFile>) -> Result<(), ElfError> {
+        let debug = debug.into();
+        let found = Elf::parse(&debug.file)?.build_id();
         if let Some(expected) = &self.build_id
             && found.as_ref() != Some(expected)
         {
@@ -105,7 +137,7 @@ impl ModuleSymbols {
 
     fn read(
         file: SharedBytes,
-        debug: Option<SharedBytes>,
+        debug: Option<DebugFile>,
         options: &Options,
     ) -> Result<Self, ElfError> {
         let elf = Elf::parse(&file)?;
@@ -123,8 +155,12 @@ impl ModuleSymbols {
         };
         sources.mini_debug_info = reader.add_mini_debug_info(&elf, options);
         if let Some(debug) = &debug {
-            sources.debug_file = reader.add(&Elf::parse(debug)?, debug, ".symtab");
+            let debug_elf = Elf::parse(&debug.file)?;
+            sources.debug_file = reader.add(&debug_elf, &debug.file, ".symtab");
         }
+        let go = GoTable::find(&elf, &file);
+        sources.go = go.as_ref().map_or(0, GoTable::len);
+        let dwarf = dwarf_of(&elf, &file, debug, options)?;
         let dynamic_names = reader.dynamic_names(&elf, &file);
         let TableReader {
             builder,
@@ -144,6 +180,8 @@ impl ModuleSymbols {
             functions,
             dynamic_names,
             starts,
+            go,
+            dwarf,
             sources,
             damaged,
             code,
@@ -167,24 +205,61 @@ impl ModuleSymbols {
         if let Some(stub) = plt::find(&self.stubs, svma) {
             return self.stub_name(stub);
         }
-        if let Some(function) = self.functions.find(svma) {
-            return Lookup::Named {
-                function: demangle::name_of(self.functions.name(function.name)),
-                function_start: function.start,
-                source: None,
-                inlined: Vec::new(),
+        let answer = self
+            .dwarf
+            .as_ref()
+            .map_or_else(DwarfAnswer::default, |dwarf| dwarf.answer(svma));
+        let go_function = self.go.as_ref().and_then(|go| go.function(svma));
+        let named = self
+            .symbol_at(svma)
+            .or_else(|| self.go_name(go_function?))
+            .or_else(|| {
+                let start = self.starts.find(svma)?.start;
+                Some((answer.function?, start))
+            });
+        let Some((function, function_start)) = named else {
+            return Lookup::Unnamed {
+                function_start: self.starts.find(svma).map(|extent| extent.start),
+                reason: self.absence(),
             };
+        };
+        let source = answer.source.or_else(|| {
+            let go = self.go.as_ref()?;
+            go.line(go_function?, svma)
+        });
+        Lookup::Named {
+            function,
+            function_start,
+            source,
+            inlined: answer.inlined,
         }
-        Lookup::Unnamed {
-            function_start: self.starts.find(svma).map(|extent| extent.start),
-            reason: self.absence(),
-        }
+    }
+
+    /// A table names the function at `svma`; like [`Self::lookup`], and cheaper.
+    pub(crate) fn has_name(&self, svma: u64) -> bool {
+        self.functions.find(svma).is_some()
+            || plt::find(&self.stubs, svma).is_some()
+            || self
+                .go
+                .as_ref()
+                .is_some_and(|go| go.function(svma).is_some())
+    }
+
+    fn symbol_at(&self, svma: u64) -> Option<(Name, u64)> {
+        let function = self.functions.find(svma)?;
+        let name = demangle::name_of(self.functions.name(function.name));
+        Some((name, function.start))
+    }
+
+    fn go_name(&self, function: GoFunction) -> Option<(Name, u64)> {
+        let name = self.go.as_ref()?.name(function)?;
+        Some((demangle::name_of(name), function.start))
     }
 
     fn absence(&self) -> NameReason {
         if !self.damaged.is_empty() {
             NameReason::Damaged
-        } else if self.functions.is_empty() {
+        } else if self.functions.is_empty() && self.go.is_none() {
             NameReason::NoSymbolTable
         } else {
             NameReason::BetweenSymbols
@@ -252,6 +327,11 @@ impl ModuleSymbols {
         &self.segments
     }
 
+    /// Whether lines and inlined calls can be had.
+    pub fn debug_info(&self) -> DebugInfo {
+        self.dwarf.as_ref().map_or(DebugInfo::Absent, Dwarf::status)
+    }
+
     /// How many function symbols each table holds.
     pub fn table_sizes(&self) -> TableSizes {
         self.sources
@@ -266,6 +346,35 @@ impl ModuleSymbols {
     pub fn function_extents(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.starts.iter().map(|extent| (extent.start, extent.end))
     }
+}
+
+/// The debug file's DWARF, else the file's own.
+fn dwarf_of(
+    elf: &Elf<'_>,
+    file: &SharedBytes,
+    debug: Option<DebugFile>,
+    options: &Options,
+) -> Result<Option<Dwarf>, ElfError> {
+    if !options.debug_info {
+        return Ok(None);
+    }
+    let files = match debug {
+        Some(debug) if Elf::parse(&debug.file)?.has_debug_info() => Some(Files {
+            main: debug.file,
+            alternate: debug.alternate,
+        }),
+        _ => elf.has_debug_info().then(|| Files {
+            main: file.clone(),
+            alternate: None,
+        }),
+    };
+    Ok(files.map(|files| {
+        Dwarf::new(
+            files,
+            options.max_unpacked_bytes,
+            options.max_kept_debug_bytes,
+        )
+    }))
 }
 
 /// Where a function of unknown size that starts at `address` ends at the latest.

@@ -1,0 +1,50 @@
+//! The two system interfaces that need `unsafe`: opening a path that cannot leave a root directory, and
+//! mapping a file.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Opens `path` below `root` for reading. Symbolic links, absolute ones and `..` included, are
+/// resolved as if `root` were `/`, so a container cannot point its debug files at the host's.
+/// Needs Linux 5.6 (`openat2`).
+pub(crate) fn open_in_root(root: &File, path: &Path) -> io::Result<File> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // `open_how` is marked as extensible, so it is zeroed and filled.
+    // SAFETY: `open_how` is a plain struct of integers; all zeros is a valid value of it.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    // O_NONBLOCK: a FIFO in the place of a debug file must not stop the recorder.
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    how.flags = u64::from(flags.cast_unsigned());
+    how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
+    // SAFETY: `path` is a NUL-terminated string and `how` an `open_how` of the stated size; both
+    // outlive the call, which does not keep them.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_openat2,
+            root.as_raw_fd(),
+            path.as_ptr(),
+            &raw const how,
+            size_of::<libc::open_how>(),
+        )
+    };
+    let fd = i32::try_from(fd).unwrap_or(-1);
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Maps a regular file read-only.
+///
+/// A file that is shortened while it is mapped raises `SIGBUS`. Debug files are replaced by
+/// renaming, not rewritten, by every package manager.
+pub(crate) fn map(file: &File) -> io::Result<memmap2::Mmap> {
+    // SAFETY: the map is private and read-only, and every reader checks the bounds again whenever
+    // it reads, so bytes that change give wrong names, not undefined accesses.
+    unsafe { memmap2::Mmap::map(file) }
+}
