@@ -234,7 +234,11 @@ fn boundaries(
             texts.push(format!("{} is not known: {reason}.", condition.name));
         }
     }
-    if worker.cores.len() > 1 {
+    if worker
+        .allowed
+        .as_ref()
+        .is_ok_and(|allowed| allowed.only().is_none())
+    {
         texts.push(
             "The worker is not pinned: which core it used is an estimate from where it was seen."
                 .to_owned(),

@@ -87,7 +87,7 @@ pub(crate) fn find(roots: &Roots, targets: &[u32], all: &[u32]) -> Found {
     }
     if links.denied > 0 {
         found.limits.push(format!(
-            "no permission to see the sockets of {} processes",
+            "no permission to see the sockets of other users' processes ({} of them)",
             links.denied
         ));
     }
@@ -244,9 +244,20 @@ mod tests {
         assert_eq!(wanted.get(&3), Some(&Leads::Load));
         assert_eq!(wanted.get(&5), Some(&Leads::Upstream));
         assert_eq!(wanted.get(&7), Some(&Leads::Upstream));
-        assert_eq!((found.load.connections, found.load.elsewhere, found.load.within), (3, 1, 1));
         assert_eq!(
-            (found.upstream.connections, found.upstream.elsewhere, found.upstream.within),
+            (
+                found.load.connections,
+                found.load.elsewhere,
+                found.load.within
+            ),
+            (3, 1, 1)
+        );
+        assert_eq!(
+            (
+                found.upstream.connections,
+                found.upstream.elsewhere,
+                found.upstream.within
+            ),
             (3, 0, 1)
         );
     }

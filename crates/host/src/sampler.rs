@@ -63,10 +63,17 @@ pub fn sample(
     plan: &Plan,
     on_look: &mut dyn FnMut(Duration) -> ControlFlow<()>,
 ) -> Result<Observation, HostError> {
+    sample_below(Roots::live(), plan, on_look)
+}
+
+fn sample_below(
+    roots: Roots,
+    plan: &Plan,
+    on_look: &mut dyn FnMut(Duration) -> ControlFlow<()>,
+) -> Result<Observation, HostError> {
     if plan.targets.is_empty() {
         return Err(HostError::BadPlan("no target"));
     }
-    let roots = Roots::live();
     let mut window = Window::begin(roots, plan)?;
     while window.sleep() {
         window.look()?;
@@ -160,6 +167,8 @@ impl<'a> Window<'a> {
                 "{threads} threads: read at start and end only, beyond {MOST_THREADS_PER_LOOK}"
             ));
         }
+        // The duration runs from when all have been read once, so no thread's window is shorter.
+        window.began = Instant::now();
         Ok(window)
     }
 
@@ -366,5 +375,87 @@ fn peers_of(
             connections_within: Some(direction.within),
             search_limits: found.limits.clone(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ops::ControlFlow, time::Duration};
+
+    use super::{PeerChoice, Plan, sample_below};
+    use crate::{absence::Absence, files::Roots, process::describe};
+
+    /// A /proc with one process, one thread, and nothing else; the thread has no schedstat and no status.
+    fn bare() -> (tempfile::TempDir, Roots) {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            proc: folder.path().join("proc"),
+            sys: folder.path().join("sys"),
+        };
+        let task = roots.proc.join("5/task/5");
+        std::fs::create_dir_all(&task).unwrap();
+        let mut stat = "5 (a) b) S 1".to_owned();
+        for field in 5..=52 {
+            stat.push_str(&format!(" {field}"));
+        }
+        std::fs::write(task.join("stat"), &stat).unwrap();
+        std::fs::write(roots.proc.join("5/stat"), &stat).unwrap();
+        (folder, roots)
+    }
+
+    fn plan(roots: &Roots) -> Plan {
+        Plan {
+            targets: vec![describe(roots, 5).unwrap()],
+            upstream: PeerChoice::FindOnConnections,
+            load: PeerChoice::FindOnConnections,
+            duration: Duration::from_millis(120),
+            interval: Duration::from_millis(50),
+        }
+    }
+
+    #[test]
+    fn a_proc_without_its_files_gives_reasons_and_no_error() {
+        let (_keep, roots) = bare();
+        let seen = sample_below(roots.clone(), &plan(&roots), &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert!(matches!(seen.cores, Err(Absence::NotOffered(_))));
+        assert!(seen.pressure.cpu.is_err() && seen.softirqs.is_err() && seen.memory.is_err());
+        assert!(matches!(seen.network, Err(Absence::NotOffered(_))));
+        let thread = &seen.targets[0].threads[0];
+        assert!(matches!(
+            thread.run_queue_wait_ns,
+            Err(Absence::NotOffered(_))
+        ));
+        assert!(matches!(
+            thread.voluntary_switches,
+            Err(Absence::NotOffered(_))
+        ));
+        assert!(thread.allowed.is_err());
+        assert_eq!((thread.cpu_ns, thread.comm.as_str()), (0, "a) b"));
+        assert!(!seen.targets[0].ended);
+    }
+
+    #[test]
+    fn a_pid_that_another_process_took_over_is_not_taken_for_the_target() {
+        let (_keep, roots) = bare();
+        let mut plan = plan(&roots);
+        // Another start time: the target was an older process of the same pid.
+        plan.targets[0].start_ticks = 1;
+        let seen = sample_below(roots, &plan, &mut |_| ControlFlow::Continue(())).unwrap();
+        assert!(seen.targets[0].ended);
+        assert!(seen.targets[0].threads.is_empty());
+    }
+
+    #[test]
+    fn the_caller_can_end_the_window_early() {
+        let (_keep, roots) = bare();
+        let plan = Plan {
+            duration: Duration::from_secs(600),
+            ..plan(&roots)
+        };
+        let seen = sample_below(roots, &plan, &mut |_| ControlFlow::Break(())).unwrap();
+        assert!(seen.window_ns < plan.duration.as_nanos() as u64);
     }
 }

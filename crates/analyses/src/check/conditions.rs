@@ -129,14 +129,23 @@ fn why_no_peer(who: &str, peers: &Peers) -> String {
     let Some(connections) = peers.connections else {
         return format!("no pid was given for {who}");
     };
-    let (elsewhere, within) =
-        (peers.connections_elsewhere.unwrap_or(0), peers.connections_within.unwrap_or(0));
+    let (elsewhere, within) = (
+        peers.connections_elsewhere.unwrap_or(0),
+        peers.connections_within.unwrap_or(0),
+    );
     if elsewhere > 0 {
-        format!("{elsewhere} of {connections} connections have their other end out of sight of this machine")
+        format!(
+            "{elsewhere} of {connections} connections have their other end out of sight of this machine"
+        )
     } else if within > 0 {
         format!("all {within} connections lead to the targets themselves")
-    } else {
+    } else if peers.search_limits.is_empty() {
         format!("no TCP connection to {who} was seen; Unix sockets are not followed")
+    } else {
+        format!(
+            "no TCP connection to {who} was seen: {}",
+            peers.search_limits.join("; ")
+        )
     }
 }
 
@@ -400,7 +409,9 @@ pub(super) fn check_first(
         "environment_comparable",
     ];
     let in_order = || {
-        ORDER.iter().filter_map(|name| conditions.iter().find(|condition| condition.name == *name))
+        ORDER
+            .iter()
+            .filter_map(|name| conditions.iter().find(|condition| condition.name == *name))
     };
     let mut lines: Vec<String> = in_order()
         .filter(|condition| condition.holds == Holds::No)
