@@ -15,6 +15,15 @@ use crate::{CaptureWriter, Damage, Loaded, Rollup, facts, load, rollup};
 pub struct Case {
     path: PathBuf,
     conn: Connection,
+    writable: bool,
+}
+
+impl Drop for Case {
+    fn drop(&mut self) {
+        if self.writable {
+            schema::settle(&self.conn);
+        }
+    }
 }
 
 /// What a case says of one of its captures, without its samples.
@@ -49,6 +58,7 @@ impl Case {
         Ok(Self {
             path: path.to_owned(),
             conn,
+            writable: true,
         })
     }
 
@@ -62,9 +72,12 @@ impl Case {
         }
         check_header(path)?;
         let conn = match open_and_identify(path, "mode=ro") {
-            // Reading a WAL file needs its shared-memory file, which a read-only folder cannot be
-            // given. Without a log beside it the file is whole as it is.
-            Err(StoreError::Sqlite { .. } | StoreError::ReadOnly(_)) if !log_of(path).exists() => {
+            // The log of a killed recorder needs a shared-memory file, which a read-only folder
+            // cannot be given. Without a log the file is whole as it is.
+            Err(StoreError::Sqlite { .. } | StoreError::ReadOnly(_)) => {
+                if log_of(path).exists() {
+                    return Err(StoreError::LogNotReadable(path.to_owned()));
+                }
                 open_and_identify(path, "immutable=1")
             }
             other => other,
@@ -72,6 +85,7 @@ impl Case {
         Ok(Self {
             path: path.to_owned(),
             conn,
+            writable: false,
         })
     }
 

@@ -31,6 +31,12 @@ pub enum StoreError {
         /// The id in its header; 0 when the program set none.
         application_id: i32,
     },
+    /// A recorder was killed, and its log cannot be replayed where the file lies.
+    #[error(
+        "the log of an interrupted recording beside {} cannot be read in a read-only folder: copy the file and its \
+         `-wal` together to a folder that can be written", .0.display()
+    )]
+    LogNotReadable(PathBuf),
     /// Written by a newer version of this tool.
     #[error(
         "{} has case format {found}, this throughline reads up to {known}: use a newer throughline; the file was left as it is", .path.display()

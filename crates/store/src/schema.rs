@@ -137,6 +137,15 @@ pub(crate) fn prepare_to_write(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "foreign_keys", true)
 }
 
+/// Makes the file whole again when this is the last connection: the log is folded in and removed, so that the
+/// file can be mailed, or read where nothing can be written. With other connections about, theirs is the job.
+pub(crate) fn settle(conn: &Connection) {
+    // A failure leaves a file with a log beside it, which every reader understands.
+    let _ = conn
+        .busy_timeout(Duration::ZERO)
+        .and_then(|()| conn.pragma_update(None, "journal_mode", "DELETE"));
+}
+
 /// Waits for others: SQLite does not use its busy handler for the step to WAL.
 fn retry_while_busy<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     const PAUSE_MS: u64 = 20;

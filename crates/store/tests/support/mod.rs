@@ -1,5 +1,9 @@
 //! A profile that uses every table and every column, and a comparison of whole profiles.
 
+#![allow(dead_code, reason = "each test file uses a part of this")]
+
+pub mod mount;
+
 use throughline_profile::{
     Capture, CaptureKind, Flags, Frame, FrameKind, LuaContext, LuaVm, Module, OffCpu, Profile,
     Sample, SampleKind, SwitchReason, Target, Thread, VmState,
