@@ -1,1 +1,28 @@
-//! throughline-record
+//! Records live processes: the kernel's side (BPF) and what turns its records into a profile.
+//!
+//! [`record`] runs a whole recording according to a [`RecordPlan`]. The caller selects the processes, keeps the profile through a
+//! [`Keeper`] (about once a second, so that a killed recorder has lost no more than that), and shows progress. The profile's
+//! ledger accounts for every sample that the kernel took.
+//!
+//! This is the only crate that loads BPF and the only writer of live data. It never writes to a target, stops it, or loads code
+//! into it; everything it has in the kernel goes away with the process. It does not analyse and does not store.
+
+mod address_space;
+mod clock;
+mod fold;
+mod function_names;
+mod image;
+mod kernel_names;
+mod lua_stack;
+mod lua_vm;
+mod native_names;
+mod plan;
+mod process;
+mod programs;
+mod session;
+mod sys;
+mod unwind;
+
+pub use plan::{PlanError, RecordPlan, SAFE_DURATION, SAFE_RATE_HZ};
+pub use programs::ProgramsError;
+pub use session::{Keeper, Progress, RecordError, Recorded, ThreadTimes, record, sample_counts};

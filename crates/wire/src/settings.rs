@@ -1,7 +1,7 @@
 //! What the recorder tells the BPF program: per run, per process, and what it keeps per thread.
 
 use crate::limits::VMS_MAX;
-use crate::sample::wire_struct;
+use crate::sample::{Reader, WireError, wire_struct};
 
 wire_struct! {
     /// Constants of one run, fixed before the program is loaded.
@@ -94,5 +94,75 @@ wire_struct! {
         waker_interrupt: u32,
         /// Zero.
         padding: u32,
+    }
+}
+
+impl TargetEntry {
+    /// The bytes of the map value.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(size_of::<Self>());
+        bytes.extend(self.recorded.to_le_bytes());
+        bytes.extend(self.vms_len.to_le_bytes());
+        bytes.extend(self.interpreter_start.to_le_bytes());
+        bytes.extend(self.interpreter_end.to_le_bytes());
+        for vm in &self.vms {
+            bytes.extend(vm.global_state.to_le_bytes());
+            bytes.extend(vm.interpreter_start.to_le_bytes());
+            bytes.extend(vm.interpreter_end.to_le_bytes());
+            bytes.extend(vm.cur_l.to_le_bytes());
+            bytes.extend(vm.padding.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+impl ThreadAccount {
+    /// Parses a map value.
+    ///
+    /// # Errors
+    /// [`WireError::Truncated`] when it is too short.
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut r = Reader(bytes);
+        Ok(Self {
+            left_ns: r.u64()?,
+            woken_ns: r.u64()?,
+            pid: r.u32()?,
+            task_state: r.u32()?,
+            waker_pid: r.u32()?,
+            waker_tid: r.u32()?,
+            waker_comm: r.array()?,
+            kept_ns: r.u64()?,
+            kept_count: r.u64()?,
+            short_ns: r.u64()?,
+            short_count: r.u64()?,
+            long_ns: r.u64()?,
+            long_count: r.u64()?,
+            since_ns: r.u64()?,
+            ended_ns: r.u64()?,
+            held: r.u32()?,
+            tid: r.u32()?,
+            waker_interrupt: r.u32()?,
+            padding: r.u32()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_has_as_many_bytes_as_its_struct() {
+        assert_eq!(TargetEntry::default().to_bytes().len(), size_of::<TargetEntry>());
+    }
+
+    #[test]
+    fn an_account_is_read_to_its_last_field() {
+        let mut bytes = vec![0; size_of::<ThreadAccount>()];
+        let tid = std::mem::offset_of!(ThreadAccount, tid);
+        bytes[tid] = 7;
+        assert_eq!(ThreadAccount::parse(&bytes).map(|account| account.tid), Ok(7));
+        assert_eq!(ThreadAccount::parse(&bytes[..tid]), Err(WireError::Truncated));
     }
 }

@@ -34,10 +34,10 @@ int on_clock(struct bpf_perf_event_data *context)
 	if (!b)
 		return 0;
 
+	/* An interrupt saves the user's registers where a system call does: at the top of the task's kernel stack. */
 	struct pt_regs user;
 	int in_kernel = !(context->regs.cs & USER_CODE_SEGMENT_BITS);
-	void *registers = in_kernel ? (void *)bpf_task_pt_regs(task) : (void *)&context->regs;
-	if (bpf_probe_read_kernel(&user, sizeof(user), registers)) {
+	if (bpf_probe_read_kernel(&user, sizeof(user), (void *)bpf_task_pt_regs(task))) {
 		count(COUNTER_ON_CPU_NO_REGISTERS, 1);
 		return 0;
 	}

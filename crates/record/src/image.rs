@@ -1,0 +1,253 @@
+//! Program files: what is mapped, parsed once for all processes that map it.
+
+use std::cell::OnceCell;
+use std::fs::File;
+use std::io::Read;
+use std::ops::{Deref, Range};
+use std::rc::Rc;
+
+use framehop::ExplicitModuleSectionInfo;
+use object::{Object, ObjectSection, ObjectSegment, SectionKind};
+use rustc_hash::FxHashMap;
+use throughline_symbols::{ModuleSymbols, Options, SharedBytes};
+use throughline_target::{LuaLibrary, Mapping, identify_library, interpreter_range};
+
+use crate::sys;
+
+/// Files up to this size are read, larger ones are mapped: a read copy cannot be shortened under us.
+const READ_BYTES_MAX: u64 = 8 << 20;
+
+/// A part of a file, shared; what framehop keeps of a module.
+#[derive(Clone)]
+pub struct Section {
+    file: SharedBytes,
+    range: Range<usize>,
+}
+
+impl Deref for Section {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.file[self.range.clone()]
+    }
+}
+
+/// One ELF file.
+pub struct Image {
+    /// The bytes.
+    file: SharedBytes,
+    /// Loaded parts: file offset range and the virtual address of its start.
+    segments: Vec<(Range<u64>, u64)>,
+    sections: FxHashMap<&'static str, (Range<u64>, Range<usize>)>,
+    executable: Vec<(Range<u64>, Range<usize>)>,
+    symbols: OnceCell<Result<ModuleSymbols, String>>,
+    lua: OnceCell<LuaLibrary>,
+    interpreter: OnceCell<Option<Range<u64>>>,
+}
+
+/// Sections that unwinding needs.
+const UNWIND_SECTIONS: [&str; 6] =
+    [".text", ".eh_frame", ".eh_frame_hdr", ".debug_frame", ".got", ".gopclntab"];
+
+impl Image {
+    /// Parses a file.
+    ///
+    /// # Errors
+    /// A sentence when it is no ELF file.
+    pub fn parse(file: SharedBytes) -> Result<Self, String> {
+        let shared = file.clone();
+        let elf = object::File::parse(&*shared).map_err(|error| format!("not an ELF file: {error}"))?;
+        let segments = elf
+            .segments()
+            .map(|segment| {
+                let (offset, size) = segment.file_range();
+                (offset..offset.saturating_add(size), segment.address())
+            })
+            .collect();
+        let mut sections = FxHashMap::default();
+        let mut executable = Vec::new();
+        for section in elf.sections() {
+            let address = section.address()..section.address().saturating_add(section.size());
+            let Some(bytes) = section.file_range().and_then(|(at, size)| file_range(&file, at, size)) else {
+                continue;
+            };
+            if section.kind() == SectionKind::Text {
+                executable.push((address.clone(), bytes.clone()));
+            }
+            if let Ok(name) = section.name()
+                && let Some(known) = UNWIND_SECTIONS.into_iter().find(|known| *known == name)
+            {
+                sections.insert(known, (address, bytes));
+            }
+        }
+        Ok(Self {
+            file,
+            segments,
+            sections,
+            executable,
+            symbols: OnceCell::new(),
+            lua: OnceCell::new(),
+            interpreter: OnceCell::new(),
+        })
+    }
+
+    /// The file's virtual address of a file offset; what a mapping of it adds is its bias.
+    #[must_use]
+    pub fn address_of_offset(&self, offset: u64) -> Option<u64> {
+        // The kernel maps whole pages, so a mapping may begin before its segment does.
+        const PAGE: u64 = 4096;
+        self.segments
+            .iter()
+            .find(|(range, _)| (range.start & !(PAGE - 1)..range.end).contains(&offset))
+            .map(|(range, address)| address.wrapping_sub(range.start).wrapping_add(offset))
+    }
+
+    /// Names, parsed when first asked for.
+    pub fn symbols(&self) -> Result<&ModuleSymbols, &str> {
+        self.symbols
+            .get_or_init(|| {
+                let symbols = ModuleSymbols::parse(self.file.clone(), &Options::default())
+                    .map_err(|error| error.to_string())?;
+                Ok(symbols)
+            })
+            .as_ref()
+            .map_err(String::as_str)
+    }
+
+    /// Which Lua the file brings, if any.
+    pub fn lua(&self) -> &LuaLibrary {
+        self.lua.get_or_init(|| identify_library(&self.file))
+    }
+
+    /// The machine code of LuaJIT's interpreter in the file, as virtual addresses of the file.
+    pub fn interpreter(&self) -> Option<&Range<u64>> {
+        self.interpreter.get_or_init(|| interpreter_range(&self.file).ok()).as_ref()
+    }
+
+    /// Whether the bytes before this address are a call instruction, so that it can be a return address.
+    #[must_use]
+    pub fn follows_call(&self, address: u64) -> bool {
+        let Some((range, bytes)) = self.executable.iter().find(|(range, _)| range.contains(&address)) else {
+            return false;
+        };
+        let at = bytes.start + (address - range.start) as usize;
+        let before = &self.file[at.saturating_sub(7).max(bytes.start)..at];
+        ends_in_call(before)
+    }
+
+    /// What framehop needs to unwind through the file.
+    #[must_use]
+    pub fn unwind_sections(&self) -> ExplicitModuleSectionInfo<Section> {
+        let range = |name: &str| self.sections.get(name).map(|(address, _)| address.clone());
+        let data = |name: &str| {
+            self.sections
+                .get(name)
+                .map(|(_, bytes)| Section { file: self.file.clone(), range: bytes.clone() })
+        };
+        ExplicitModuleSectionInfo {
+            text_svma: range(".text"),
+            text: data(".text"),
+            eh_frame_svma: range(".eh_frame"),
+            eh_frame: data(".eh_frame"),
+            eh_frame_hdr_svma: range(".eh_frame_hdr"),
+            eh_frame_hdr: data(".eh_frame_hdr"),
+            got_svma: range(".got"),
+            debug_frame: data(".debug_frame"),
+            ..empty_sections()
+        }
+    }
+}
+
+/// framehop derives no default for section data without one.
+fn empty_sections() -> ExplicitModuleSectionInfo<Section> {
+    ExplicitModuleSectionInfo {
+        base_svma: 0,
+        text_svma: None,
+        text: None,
+        stubs_svma: None,
+        stub_helper_svma: None,
+        got_svma: None,
+        unwind_info: None,
+        eh_frame_svma: None,
+        eh_frame: None,
+        eh_frame_hdr_svma: None,
+        eh_frame_hdr: None,
+        debug_frame: None,
+        text_segment_svma: None,
+        text_segment: None,
+    }
+}
+
+fn file_range(file: &[u8], offset: u64, size: u64) -> Option<Range<usize>> {
+    let start = usize::try_from(offset).ok()?;
+    let end = start.checked_add(usize::try_from(size).ok()?)?;
+    (end <= file.len()).then_some(start..end)
+}
+
+/// Call forms of x86-64: E8 rel32, and FF /2 with a register or memory operand of 2 to 7 bytes (Intel SDM, CALL).
+fn ends_in_call(before: &[u8]) -> bool {
+    let back = |n: usize| before.len().checked_sub(n).and_then(|i| before.get(i)).copied();
+    if back(5) == Some(0xe8) {
+        return true;
+    }
+    (2..=7).any(|length| {
+        back(length) == Some(0xff) && back(length - 1).is_some_and(|modrm| (modrm >> 3) & 7 == 2)
+    })
+}
+
+/// Every file once, by device, inode and size.
+#[derive(Default)]
+pub struct Images {
+    known: FxHashMap<(u32, u32, u64), Result<Rc<Image>, String>>,
+}
+
+impl Images {
+    /// The image behind a mapping of a process.
+    ///
+    /// # Errors
+    /// Why it cannot be read, as a sentence.
+    pub fn of_mapping(&mut self, pid: u32, mapping: &Mapping) -> Result<Rc<Image>, String> {
+        let key = (mapping.device.0, mapping.device.1, mapping.inode);
+        if let Some(known) = self.known.get(&key) {
+            return known.clone();
+        }
+        let image = read_mapped_file(pid, mapping).and_then(Image::parse).map(Rc::new);
+        self.known.insert(key, image.clone());
+        image
+    }
+}
+
+/// The file behind a mapping, also when its name is gone or means another file outside the container.
+fn read_mapped_file(pid: u32, mapping: &Mapping) -> Result<SharedBytes, String> {
+    let by_map = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
+    let by_path = format!("/proc/{pid}/root{}", mapping.path_lossy().unwrap_or_default());
+    let file = File::open(by_map)
+        .or_else(|_| File::open(by_path))
+        .map_err(|error| format!("its file cannot be opened: {error}"))?;
+    let facts = file.metadata().map_err(|error| error.to_string())?;
+    if !facts.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
+    if facts.len() > READ_BYTES_MAX {
+        return sys::map_file(&file).map(SharedBytes::new).map_err(|error| error.to_string());
+    }
+    let mut bytes = Vec::with_capacity(facts.len() as usize);
+    file.take(READ_BYTES_MAX).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    Ok(bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn return_addresses_are_told_by_the_call_before_them() {
+        assert!(ends_in_call(&[0x90, 0x90, 0xe8, 1, 2, 3, 4])); // call rel32
+        assert!(ends_in_call(&[0xff, 0xd0])); // call rax
+        assert!(ends_in_call(&[0x41, 0xff, 0xd4])); // call r12
+        assert!(ends_in_call(&[0xff, 0x15, 1, 2, 3, 4])); // call [rip+disp32]
+        assert!(ends_in_call(&[0xff, 0x50, 0x08])); // call [rax+8]
+        assert!(!ends_in_call(&[0xff, 0xe0])); // jmp rax
+        assert!(!ends_in_call(&[0x90; 7]));
+        assert!(!ends_in_call(&[]));
+    }
+}

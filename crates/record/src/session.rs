@@ -1,0 +1,490 @@
+//! A recording from its first to its last sample.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use throughline_profile::{Capture, CaptureKind, Ledger, Profile, SampleKind, Target};
+use throughline_target::MemoryError;
+use throughline_units::Nanos;
+use throughline_wire::{Counter, ProcessRecord, SampleRecord, TargetEntry, ThreadAccount, kind, record_kind};
+
+use crate::clock::Clocks;
+use crate::fold::Folder;
+use crate::plan::{PlanError, RecordPlan};
+use crate::process::{self, Process};
+use crate::programs::{ObjectMemory, Programs, ProgramsError};
+use crate::sys;
+
+/// How long the recorder sleeps between two looks at the ring, unless it is woken.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
+/// How often the caller gets the profile to keep.
+const FLUSH_INTERVAL: Nanos = Nanos(1_000_000_000);
+
+/// Why a recording could not begin or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The kernel.
+    #[error(transparent)]
+    Programs(#[from] ProgramsError),
+    /// The sampling clock.
+    #[error("cannot open a CPU clock for process {pid}: {source} (perf_event_paranoid, CAP_PERFMON)")]
+    Clock {
+        /// The process.
+        pid: u32,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A target.
+    #[error("process {pid} cannot be recorded: {source}")]
+    Target {
+        /// The process.
+        pid: u32,
+        /// Why.
+        source: MemoryError,
+    },
+    /// More targets than the table holds.
+    #[error("process {pid} cannot be added to the recorded ones: {source}")]
+    TargetTable {
+        /// The process.
+        pid: u32,
+        /// The map's answer.
+        source: libbpf_rs::Error,
+    },
+    /// The ring.
+    #[error("reading the ring buffer failed: {0}")]
+    Ring(libbpf_rs::Error),
+    /// The keeper of the profile.
+    #[error("the capture cannot be kept: {0}")]
+    Keeper(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// How a recording is going, for a progress line.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Since the start.
+    pub elapsed: Nanos,
+    /// Samples kept, both kinds.
+    pub kept: u64,
+    /// Samples lost.
+    pub lost: u64,
+    /// Live targets.
+    pub targets: usize,
+}
+
+/// What a caller does while a recording runs.
+pub trait Keeper {
+    /// Keeps what is new in the profile and takes its samples out; called about once a second.
+    ///
+    /// # Errors
+    /// Anything; it ends the recording.
+    fn flush(&mut self, profile: &mut Profile) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+    /// Called about 20 times a second; `false` ends the recording.
+    fn go_on(&mut self, progress: Progress) -> bool;
+}
+
+/// Off-CPU account of one thread over a whole recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTimes {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Off-CPU time in stretches that were kept as samples.
+    pub kept: Nanos,
+    /// Off-CPU time in shorter stretches.
+    pub short: Nanos,
+    /// Off-CPU time in longer stretches.
+    pub long: Nanos,
+    /// Off-CPU time in the stretch that was not over at the end.
+    pub open: Nanos,
+    /// From when the thread was first seen leaving its core until its end or the recording's.
+    pub observed: Nanos,
+}
+
+/// What is left when a recording is over.
+pub struct Recorded {
+    /// The profile; its samples have been handed to the keeper.
+    pub profile: Profile,
+    /// Off-CPU accounts by thread.
+    pub threads: Vec<ThreadTimes>,
+}
+
+struct State {
+    folder: Folder,
+    processes: HashMap<u32, Process>,
+    ended: Vec<Target>,
+    gone: HashSet<u32>,
+    lost: Losses,
+    pending: Vec<ProcessRecord>,
+    vms_changed: Vec<u32>,
+    kept_on: u64,
+    kept_off: u64,
+    start: Nanos,
+}
+
+/// Losses in user space, which the BPF program does not count.
+#[derive(Default)]
+struct Losses {
+    on_cpu: BTreeMap<&'static str, u64>,
+    off_cpu: BTreeMap<&'static str, u64>,
+}
+
+impl Losses {
+    fn lose(&mut self, record_kind: u32, reason: &'static str) {
+        let table = if record_kind == kind::OFF_CPU { &mut self.off_cpu } else { &mut self.on_cpu };
+        *table.entry(reason).or_default() += 1;
+    }
+}
+
+impl State {
+    /// One record of the ring.
+    fn consume(&mut self, bytes: &[u8]) {
+        match record_kind(bytes) {
+            Some(kind::PROCESS) => {
+                if let Ok(event) = ProcessRecord::parse(bytes) {
+                    self.process_event(event);
+                }
+            }
+            Some(code) => match SampleRecord::parse(bytes) {
+                Ok(record) => self.sample(&record),
+                Err(_) => self.lost.lose(code, "malformed_record"),
+            },
+            None => self.lost.lose(kind::ON_CPU, "malformed_record"),
+        }
+    }
+
+    fn sample(&mut self, record: &SampleRecord<'_>) {
+        let pid = record.header.pid;
+        let now = Nanos(record.header.time_ns);
+        if !self.processes.contains_key(&pid) && self.open_process(pid).is_err() {
+            self.lost.lose(record.header.kind, "thread_gone");
+            return;
+        }
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        self.folder.fold(process, record);
+        if record.header.kind == kind::ON_CPU {
+            self.kept_on += 1;
+        } else {
+            self.kept_off += 1;
+        }
+        if process.search_vms_if_due(now, &mut self.folder.images) {
+            self.vms_changed.push(pid);
+        }
+    }
+
+    fn open_process(&mut self, pid: u32) -> Result<(), MemoryError> {
+        if self.gone.contains(&pid) {
+            return Err(MemoryError::Gone);
+        }
+        let now = sys::monotonic();
+        match Process::open(pid, now, &mut self.folder.images) {
+            Ok(mut process) => {
+                process.facts.joined = now - self.start;
+                self.processes.insert(pid, process);
+                self.vms_changed.push(pid);
+                Ok(())
+            }
+            Err(error) => {
+                self.gone.insert(pid);
+                Err(error)
+            }
+        }
+    }
+
+    fn process_event(&mut self, event: ProcessRecord) {
+        match event {
+            ProcessRecord::Forked { pid, .. } => {
+                self.gone.remove(&pid);
+                // Opened at once: a child that ends soon has its mappings only now.
+                let _ = self.open_process(pid);
+            }
+            ProcessRecord::Executed { pid } => {
+                self.gone.remove(&pid);
+                if let Some(old) = self.processes.remove(&pid) {
+                    let joined = old.facts.joined;
+                    if self.open_process(pid).is_ok()
+                        && let Some(process) = self.processes.get_mut(&pid)
+                    {
+                        process.facts.joined = joined;
+                        process.vm_search_due = true;
+                    }
+                }
+            }
+            ProcessRecord::Ended { pid, time_ns } => {
+                if let Some(mut process) = self.processes.remove(&pid) {
+                    process.facts.ended = Some(Nanos(time_ns) - self.start);
+                    self.ended.push(process.facts);
+                }
+            }
+        }
+        self.pending.push(event);
+    }
+
+    /// Ledgers and target facts as of now.
+    fn account(&mut self, counters: &BTreeMap<Counter, u64>) {
+        let count = |counter| counters.get(&counter).copied().unwrap_or(0);
+        let ledger = |taken: Counter, kept: u64, losses: &[Counter], own: &BTreeMap<&'static str, u64>| {
+            let mut ledger = Ledger { taken: count(taken), kept, ..Ledger::default() };
+            for &loss in losses {
+                ledger.lose(loss.name(), count(loss));
+            }
+            for (&reason, &number) in own {
+                ledger.lose(reason, number);
+            }
+            let known = ledger.kept + ledger.lost_total().0;
+            if ledger.taken > known {
+                // Taken by the kernel and not yet read; at the end of a recording there are none.
+                ledger.lose("in_flight", ledger.taken - known);
+            } else {
+                // Samples may have been read since the counters were.
+                ledger.taken = known;
+            }
+            ledger
+        };
+        let on_cpu = ledger(
+            Counter::OnCpuTaken,
+            self.kept_on,
+            &[Counter::OnCpuRingFull, Counter::OnCpuNoRegisters],
+            &self.lost.on_cpu,
+        );
+        let off_cpu = ledger(
+            Counter::OffCpuTaken,
+            self.kept_off,
+            &[Counter::OffCpuRingFull, Counter::OffCpuNoSlot, Counter::OffCpuNoRegisters],
+            &self.lost.off_cpu,
+        );
+        let profile = &mut self.folder.profile;
+        let flagged = std::mem::take(&mut profile.ledger.flagged);
+        profile.ledger = Ledger { flagged, ..Ledger::default() };
+        profile.ledger.merge(&on_cpu);
+        profile.ledger.merge(&off_cpu);
+        let sent = count(Counter::OnCpuSent) + count(Counter::OnCpuRingFull);
+        profile.capture.bpf_ns_per_sample_mean =
+            (sent > 0).then(|| count(Counter::OnCpuNs) as f64 / sent as f64);
+        profile.capture.ledger_on_cpu = on_cpu;
+        profile.capture.ledger_off_cpu = off_cpu;
+        profile.capture.recorder_cpu = sys::own_cpu_time();
+        profile.capture.duration = sys::monotonic() - self.start;
+        let mut targets: Vec<Target> = self.ended.clone();
+        targets.extend(self.processes.values().map(|process| process.facts.clone()));
+        targets.sort_by_key(|target| target.pid);
+        profile.capture.targets = targets;
+    }
+}
+
+/// Records according to a plan until its time is over, its targets have ended, or the keeper says so.
+///
+/// # Errors
+/// [`RecordError`]; what was flushed before it stays kept.
+pub fn record(plan: &RecordPlan, mut capture: Capture, keeper: &mut dyn Keeper) -> Result<Recorded, RecordError> {
+    capture.warnings.extend(plan.check()?);
+    let mut memory = ObjectMemory::new();
+    let mut programs = Programs::load(plan, &mut memory)?;
+    let mut clocks = Clocks::new(plan.period());
+    let cpu_before: HashMap<u32, u64> =
+        plan.pids.iter().filter_map(|&pid| Some((pid, process::cpu_time(pid)?))).collect();
+    let start = sys::monotonic();
+    let mut profile = Profile::default();
+    fill_facts(&mut capture, plan);
+    profile.capture = capture;
+
+    let state = Rc::new(RefCell::new(State {
+        folder: Folder::new(profile, start),
+        processes: HashMap::new(),
+        ended: Vec::new(),
+        gone: HashSet::new(),
+        lost: Losses::default(),
+        pending: Vec::new(),
+        vms_changed: Vec::new(),
+        kept_on: 0,
+        kept_off: 0,
+        start,
+    }));
+    for &pid in &plan.pids {
+        state.borrow_mut().open_process(pid).map_err(|source| RecordError::Target { pid, source })?;
+    }
+    programs.attach(plan)?;
+    let ring = programs.ring({
+        let state = Rc::clone(&state);
+        move |bytes| state.borrow_mut().consume(bytes)
+    })?;
+    tell_targets(&programs, &state)?;
+    watch_parents(&programs, &mut clocks, plan)?;
+    if plan.on_cpu {
+        for &pid in &plan.pids {
+            clocks
+                .add_process(pid, programs.clock_program())
+                .map_err(|source| RecordError::Clock { pid, source })?;
+        }
+    }
+    if clocks.per_core() {
+        state.borrow_mut().folder.profile.capture.warnings.push(
+            "more threads than file descriptors: one clock per core samples by wall time".to_owned(),
+        );
+    }
+
+    let mut flushed = start;
+    let mut failure = None;
+    loop {
+        if let Err(error) = ring.drain(DRAIN_INTERVAL) {
+            failure = Some(RecordError::Ring(error));
+            break;
+        }
+        tell_targets(&programs, &state)?;
+        let now = sys::monotonic();
+        let mut s = state.borrow_mut();
+        if now - flushed >= FLUSH_INTERVAL {
+            flushed = now;
+            for (&pid, process) in &mut s.processes {
+                set_cpu_time(process, pid, &cpu_before);
+            }
+            s.account(&programs.counters());
+            if let Err(error) = keeper.flush(&mut s.folder.profile) {
+                failure = Some(RecordError::Keeper(error));
+                break;
+            }
+        }
+        let progress = Progress {
+            elapsed: now - start,
+            kept: s.kept_on + s.kept_off,
+            lost: s.folder.profile.ledger.lost_total().0,
+            targets: s.processes.len(),
+        };
+        let over = plan.duration.is_some_and(|duration| now - start >= Nanos::from(duration));
+        if !keeper.go_on(progress) || over || s.processes.is_empty() {
+            break;
+        }
+    }
+    clocks.stop();
+    let end = sys::monotonic();
+    let accounts = if plan.off_cpu { programs.thread_accounts() } else { Vec::new() };
+    programs.detach();
+    let drained = ring.drain(Duration::ZERO).map_err(RecordError::Ring);
+    drop(ring);
+    let counters = programs.counters();
+    drop(programs);
+    let mut state = Rc::into_inner(state)
+        .expect("the ring, which held the other reference, is gone")
+        .into_inner();
+    for (&pid, process) in &mut state.processes {
+        set_cpu_time(process, pid, &cpu_before);
+    }
+    state.account(&counters);
+    let capture = &mut state.folder.profile.capture;
+    capture.duration = end - start;
+    capture.complete = failure.is_none();
+    if let Some(failure) = failure {
+        // What was read is still worth keeping, if that is possible at all.
+        let _ = keeper.flush(&mut state.folder.profile);
+        return Err(failure);
+    }
+    drained?;
+    keeper.flush(&mut state.folder.profile).map_err(RecordError::Keeper)?;
+    Ok(Recorded {
+        threads: accounts.iter().map(|account| thread_times(account, end)).collect(),
+        profile: state.folder.profile,
+    })
+}
+
+fn fill_facts(capture: &mut Capture, plan: &RecordPlan) {
+    capture.kinds = [(plan.on_cpu, CaptureKind::OnCpu), (plan.off_cpu, CaptureKind::OffCpu)]
+        .into_iter()
+        .filter_map(|(on, kind)| on.then_some(kind))
+        .collect();
+    capture.rate_hz = if plan.on_cpu { plan.rate_hz } else { 0 };
+    capture.min_block_ns = Nanos::from(plan.min_block).0;
+    capture.max_block_ns = Nanos::from(plan.max_block).0;
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    capture.host = read("/proc/sys/kernel/hostname");
+    capture.kernel = read("/proc/sys/kernel/osrelease");
+    capture.started_unix_ns = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| Nanos::from(since).0);
+}
+
+fn set_cpu_time(process: &mut Process, pid: u32, before: &HashMap<u32, u64>) {
+    if let Some(now) = process::cpu_time(pid) {
+        process.facts.cpu_ns = Some(now.saturating_sub(before.get(&pid).copied().unwrap_or(0)));
+    }
+}
+
+/// Tells the BPF program of processes and VMs that are new.
+fn tell_targets(programs: &Programs<'_>, state: &Rc<RefCell<State>>) -> Result<(), RecordError> {
+    let (changed, events) = {
+        let mut s = state.borrow_mut();
+        (std::mem::take(&mut s.vms_changed), std::mem::take(&mut s.pending))
+    };
+    let s = state.borrow();
+    for pid in changed {
+        if let Some(process) = s.processes.get(&pid) {
+            programs
+                .set_target(pid, &process.entry())
+                .map_err(|source| RecordError::TargetTable { pid, source })?;
+        }
+    }
+    for event in events {
+        if let ProcessRecord::Ended { pid, .. } = event
+            && !s.processes.contains_key(&pid)
+        {
+            programs.remove_target(pid);
+        }
+    }
+    Ok(())
+}
+
+/// A worker's siblings join when its parent runs the same program: nginx starts new workers from its master on a reload.
+fn watch_parents(programs: &Programs<'_>, clocks: &mut Clocks, plan: &RecordPlan) -> Result<(), RecordError> {
+    if !plan.follow_forks {
+        return Ok(());
+    }
+    let parents: HashSet<u32> = plan
+        .pids
+        .iter()
+        .map(|&pid| (pid, process::parent(pid)))
+        .filter(|&(pid, parent)| {
+            parent > 1
+                && !plan.pids.contains(&parent)
+                && !process::exe(pid).is_empty()
+                && process::exe(pid) == process::exe(parent)
+        })
+        .map(|(_, parent)| parent)
+        .collect();
+    for pid in parents {
+        programs
+            .set_target(pid, &TargetEntry::default())
+            .map_err(|source| RecordError::TargetTable { pid, source })?;
+        if plan.on_cpu {
+            clocks
+                .add_process(pid, programs.clock_program())
+                .map_err(|source| RecordError::Clock { pid, source })?;
+        }
+    }
+    Ok(())
+}
+
+fn thread_times(account: &ThreadAccount, end: Nanos) -> ThreadTimes {
+    let last = if account.ended_ns > 0 { Nanos(account.ended_ns) } else { end };
+    ThreadTimes {
+        pid: account.pid,
+        tid: account.tid,
+        kept: Nanos(account.kept_ns),
+        short: Nanos(account.short_ns),
+        long: Nanos(account.long_ns),
+        open: if account.left_ns > 0 { last - Nanos(account.left_ns) } else { Nanos(0) },
+        observed: last - Nanos(account.since_ns),
+    }
+}
+
+/// How many samples of each kind a profile holds.
+#[must_use]
+pub fn sample_counts(profile: &Profile) -> (usize, usize) {
+    let on = profile.samples.iter().filter(|sample| sample.kind == SampleKind::OnCpu).count();
+    (on, profile.samples.len() - on)
+}
