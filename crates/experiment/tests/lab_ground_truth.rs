@@ -249,8 +249,15 @@ fn filter_runs_nine_times_per_request_and_once_when_its_list_is_reused() {
         );
         lab.signal("TERM");
         let summary = lab.finish();
-        assert_eq!(summary["requests"], Value::Null);
-        assert!(summary["requests_reason"].is_string());
+        for field in [
+            "requests",
+            "errors",
+            "req_per_s",
+            "worker_cpu_us_per_request",
+        ] {
+            assert_eq!(summary[field], Value::Null);
+            assert!(summary[format!("{field}_reason")].is_string());
+        }
     }
 }
 
@@ -437,15 +444,21 @@ fn every_obstacle_is_told_with_its_remedy() {
 }
 
 #[test]
-fn the_runner_is_told_when_nginx_dies_under_it() {
+fn workers_do_not_survive_a_master_that_dies_under_the_runner() {
     let _alone = one_at_a_time();
     if !can_run_labs() {
         return;
     }
-    let mut lab = Lab::start(&["global-rules", "--load", "none"]);
-    let all = lab.all_pids();
-    signal(lab.master(), "TERM");
-    let status = lab.runner.wait().unwrap();
-    assert!(!status.success());
-    assert_eq!(await_end(&all, Duration::ZERO), Vec::<u32>::new());
+    for signal_name in ["TERM", "KILL"] {
+        let mut lab = Lab::start(&["global-rules", "--load", "none"]);
+        let all = lab.all_pids();
+        signal(lab.master(), signal_name);
+        let status = lab.runner.wait().unwrap();
+        assert!(!status.success());
+        assert_eq!(
+            await_end(&all, Duration::ZERO),
+            Vec::<u32>::new(),
+            "SIG{signal_name}"
+        );
+    }
 }

@@ -1,5 +1,7 @@
 //! The load generator against servers whose behaviour is known.
 
+mod support;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -128,6 +130,25 @@ fn connections_that_the_server_ends_are_opened_again() {
         result.requests > 8 && result.errors.total() == 0,
         "{result:?}"
     );
+}
+
+#[test]
+fn an_idle_connection_that_the_server_closes_is_no_error() {
+    let address = server(|number, stream| {
+        stream.write_all(RIGHT)?;
+        if number == 5 {
+            // The answer is out and read by now; what closes is an idle connection.
+            thread::sleep(Duration::from_millis(20));
+            return Err(std::io::ErrorKind::Other.into());
+        }
+        Ok(())
+    });
+    // Slow enough that a connection is idle most of the time.
+    let mut slow = plan(address, Pace::Rate(20.0), 1000);
+    slow.connections = 1;
+    let result = run(&slow);
+    assert_eq!(result.errors.total(), 0, "{result:?}");
+    assert!(result.requests >= 19, "{result:?}");
 }
 
 #[test]
@@ -278,4 +299,77 @@ fn a_damaged_plan_is_an_error_not_a_panic() {
         );
         assert!(output.is_empty());
     }
+}
+
+/// An nginx that answers at once, on a free port; ends when it is dropped.
+struct PlainNginx {
+    child: std::process::Child,
+    address: SocketAddr,
+    _directory: tempfile::TempDir,
+}
+
+impl PlainNginx {
+    fn start() -> Self {
+        let address = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().display();
+        let configuration = format!(
+            "daemon off; master_process off; pid {path}/pid; error_log {path}/log;
+             events {{ worker_connections 1024; }}
+             http {{
+                 access_log off;
+                 keepalive_requests 4294967295;
+                 server {{ listen {address}; location / {{ return 200 hello; }} }}
+             }}"
+        );
+        let file = directory.path().join("nginx.conf");
+        std::fs::write(&file, configuration).unwrap();
+        let child = std::process::Command::new("/usr/sbin/nginx")
+            .arg("-c")
+            .arg(file)
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while TcpStream::connect(address).is_err() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(20));
+        }
+        Self {
+            child,
+            address,
+            _directory: directory,
+        }
+    }
+}
+
+impl Drop for PlainNginx {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn one_core_of_generator_is_enough_for_50_000_requests_a_second() {
+    if !support::can_run_labs() {
+        return;
+    }
+    let nginx = PlainNginx::start();
+    let mut saturating = plan(nginx.address, Pace::Closed, 2000);
+    saturating.connections = 64;
+    let result = run(&saturating);
+    assert_eq!(result.errors.total(), 0, "{result:?}");
+    // Its CPU time by request, because its throughput also depends on who else wants the CPUs.
+    let us = result.generator_cpu_us / result.requests as f64;
+    eprintln!(
+        "{us:.1} us of generator CPU per request, {:.0} requests/s",
+        result.req_per_s
+    );
+    assert!(
+        us < 20.0,
+        "{us} us of CPU per request are {} requests/s at most",
+        1e6 / us
+    );
 }

@@ -40,6 +40,8 @@ pub(super) struct Server {
     role: &'static str,
     master: Child,
     output: PathBuf,
+    /// Workers as last seen, for the case that the master dies without ending them.
+    workers_seen: Vec<ProcessIdentity>,
     ended: bool,
 }
 
@@ -83,6 +85,7 @@ impl Server {
             role: launch.role,
             master,
             output,
+            workers_seen: Vec::new(),
             ended: false,
         };
         server.await_ready(launch)?;
@@ -127,9 +130,12 @@ impl Server {
         error: impl FnOnce(&'static str, String) -> LabError,
     ) -> Result<(), LabError> {
         match self.master.try_wait() {
-            Ok(None) => Ok(()),
+            Ok(None) => {
+                self.look_at_workers();
+                Ok(())
+            }
             Ok(Some(status)) => {
-                self.ended = true;
+                self.stop();
                 Err(error(self.role, format!("{status}; {}", self.log_tail())))
             }
             Err(source) => Err(LabError::System {
@@ -145,6 +151,14 @@ impl Server {
 
     pub(super) fn workers(&self) -> Vec<u32> {
         children_of(self.master.id())
+    }
+
+    fn look_at_workers(&mut self) {
+        let workers = self.workers();
+        self.workers_seen = workers
+            .into_iter()
+            .filter_map(ProcessIdentity::of)
+            .collect();
     }
 
     fn log_tail(&self) -> String {
@@ -170,37 +184,30 @@ impl Server {
         if self.ended {
             return;
         }
-        let workers: Vec<ProcessIdentity> = self
-            .workers()
-            .into_iter()
-            .filter_map(ProcessIdentity::of)
-            .collect();
+        self.ended = true;
         for signal in [sys::SIGQUIT, sys::SIGTERM, sys::SIGKILL] {
-            // The master has not been waited for, so its id is still its own.
-            let _ = sys::send_signal(self.master.id(), signal);
-            if self.ends_within(QUIT_LIMIT) {
+            if !matches!(self.master.try_wait(), Ok(None)) {
                 break;
             }
+            self.look_at_workers();
+            // The master has not been waited for, so its id is still its own.
+            let _ = sys::send_signal(self.master.id(), signal);
+            self.await_end(QUIT_LIMIT);
         }
-        self.ended = true;
-        for worker in &workers {
+        for worker in &self.workers_seen {
             worker.signal(sys::SIGKILL);
         }
         let deadline = Instant::now() + QUIT_LIMIT;
-        while workers.iter().any(|worker| worker.is_alive()) && Instant::now() < deadline {
+        while self.workers_seen.iter().any(|worker| worker.is_alive()) && Instant::now() < deadline
+        {
             thread::sleep(POLL_PAUSE);
         }
     }
 
-    fn ends_within(&mut self, limit: Duration) -> bool {
+    /// Waits for the master, up to `limit`.
+    fn await_end(&mut self, limit: Duration) {
         let deadline = Instant::now() + limit;
-        loop {
-            if !matches!(self.master.try_wait(), Ok(None)) {
-                return true;
-            }
-            if Instant::now() >= deadline {
-                return false;
-            }
+        while matches!(self.master.try_wait(), Ok(None)) && Instant::now() < deadline {
             thread::sleep(POLL_PAUSE);
         }
     }

@@ -111,29 +111,41 @@ pub struct Cores {
     pub note: Option<String>,
 }
 
-/// The line a lab prints when it has ended. Without a load nothing is counted, and the reason stands
-/// where the numbers would.
+/// The line a lab prints when it has ended. Without a load nothing is counted: the four figures of
+/// the load are null then, each with its reason beside it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// Right responses.
     pub requests: Option<u64>,
-    /// Faulty ones.
-    pub errors: Option<u64>,
-    /// Right responses a second.
-    pub req_per_s: Option<f64>,
-    /// CPU time of all workers together by right responses, microseconds.
-    pub worker_cpu_us_per_request: Option<f64>,
-    /// CPU time of each worker by the time of the load, in cores.
-    pub worker_cpu_share: Vec<f64>,
-    /// CPU time of the load generator by the time of the load, in cores.
-    pub load_cpu_share: Option<f64>,
-    /// Seconds of load.
-    pub seconds: f64,
-    /// Faulty responses by kind.
-    pub error_kinds: Option<LoadErrors>,
-    /// Why there are no requests.
+    /// Why `requests` is null.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_reason: Option<&'static str>,
+    /// Faulty ones.
+    pub errors: Option<u64>,
+    /// Why `errors` is null.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub errors_reason: Option<&'static str>,
+    /// Right responses a second.
+    pub req_per_s: Option<f64>,
+    /// Why `req_per_s` is null.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub req_per_s_reason: Option<&'static str>,
+    /// CPU time of all workers together by right responses, microseconds.
+    pub worker_cpu_us_per_request: Option<f64>,
+    /// Why `worker_cpu_us_per_request` is null.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_cpu_us_per_request_reason: Option<&'static str>,
+    /// CPU time of each worker by the time of the load, in cores; more entries than workers after a
+    /// reload.
+    pub worker_cpu_share: Vec<f64>,
+    /// Seconds of load, or of the lab without one.
+    pub seconds: f64,
+    /// CPU time of the load generator by the time of the load, in cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_cpu_share: Option<f64>,
+    /// Faulty responses by kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_kinds: Option<LoadErrors>,
 }
 
 /// Runs a lab: starts it, calls `on_ready`, waits for the end of its duration or for `stop`, ends
@@ -400,32 +412,45 @@ fn watch(
 fn summarise(meter: &CpuMeter, result: Option<LoadResult>, seconds: f64) -> Summary {
     let used = meter.used();
     let Some(result) = result else {
-        return Summary {
-            requests: None,
-            errors: None,
-            req_per_s: None,
-            worker_cpu_us_per_request: None,
-            worker_cpu_share: shares(&used, seconds),
-            load_cpu_share: None,
-            seconds,
-            error_kinds: None,
-            requests_reason: Some("the lab ran without a load of its own"),
-        };
+        return summarise_without_load(&used, seconds);
     };
     let cpu_us = used.iter().sum::<Duration>().as_secs_f64() * 1e6;
     #[expect(clippy::cast_precision_loss, reason = "exact below 2^53 requests")]
     let per_request = (result.requests > 0).then(|| cpu_us / result.requests as f64);
     Summary {
         requests: Some(result.requests),
+        requests_reason: None,
         errors: Some(result.errors.total()),
+        errors_reason: None,
         req_per_s: Some(result.req_per_s),
+        req_per_s_reason: None,
         worker_cpu_us_per_request: per_request,
+        worker_cpu_us_per_request_reason: per_request
+            .is_none()
+            .then_some("no request was answered rightly"),
         worker_cpu_share: shares(&used, result.seconds),
+        seconds: result.seconds,
         load_cpu_share: (result.seconds > 0.0)
             .then_some(result.generator_cpu_us / 1e6 / result.seconds),
-        seconds: result.seconds,
         error_kinds: Some(result.errors),
-        requests_reason: (result.requests == 0).then_some("no request was answered rightly"),
+    }
+}
+
+fn summarise_without_load(used: &[Duration], seconds: f64) -> Summary {
+    let reason = Some("the lab ran without a load of its own");
+    Summary {
+        requests: None,
+        requests_reason: reason,
+        errors: None,
+        errors_reason: reason,
+        req_per_s: None,
+        req_per_s_reason: reason,
+        worker_cpu_us_per_request: None,
+        worker_cpu_us_per_request_reason: reason,
+        worker_cpu_share: shares(used, seconds),
+        seconds,
+        load_cpu_share: None,
+        error_kinds: None,
     }
 }
 

@@ -113,6 +113,10 @@ impl Connection {
     /// only when the peer has closed: the readiness is edge-triggered, and the end of the stream
     /// brings no edge of its own when it came together with the data.
     pub(crate) fn receive(&mut self, until_empty: bool) -> Received {
+        if self.since.is_none() {
+            // What the buffer holds is the last response, and that has been dealt with.
+            self.filled = 0;
+        }
         let closed = match self.fill(until_empty) {
             Ok(closed) => closed,
             Err(_) => return Received::Broken,
