@@ -1,8 +1,8 @@
 // The graph: a canvas of the viewport's size that stays in place while a spacer scrolls, so that its memory
 // does not depend on how deep the stacks are.
 import { element } from "./dom";
-import { layout, visibleRows } from "./layout";
-import { DARK, LIGHT, ROOT_DARK, ROOT_LIGHT } from "./palette";
+import { REST, layout, visibleRows } from "./layout";
+import { DARK, LIGHT, REST_DARK, REST_LIGHT, ROOT_DARK, ROOT_LIGHT } from "./palette";
 import { fitting, mark, type Shown } from "./svg";
 import { visible, whole } from "./text";
 
@@ -13,16 +13,17 @@ const FONT = '12px ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono",
 const PADDING = 5;
 
 export interface Place {
+  /** A node, or `REST`. */
   node: number;
   row: number;
   left: number;
   right: number;
+  weight: number;
 }
 
 export interface Listener {
   zoom(node: number): void;
-  hover(node: number | null, event: MouseEvent | null): void;
-  select(node: number): void;
+  hover(place: Place | null, event: MouseEvent | null): void;
 }
 
 export class Graph {
@@ -57,7 +58,7 @@ export class Graph {
     this.canvas.addEventListener("mouseleave", () => this.left());
     this.canvas.addEventListener("click", (event) => {
       const place = this.at(event);
-      if (place) this.listener.zoom(place.node);
+      if (place && place.node !== REST) this.listener.zoom(place.node);
     });
   }
 
@@ -131,15 +132,18 @@ export class Graph {
       shown.tree,
       shown.zoom,
       width,
-      (node, row, left, right) => {
-        const place = { node, row, left: left / 10, right: right / 10 };
+      (node, row, left, right, weight) => {
+        const place = { node, row, left: left / 10, right: right / 10, weight };
         this.places.push(place);
-        painter.box(place, row * ROW - top);
+        if (node === REST) painter.rest(place, row * ROW - top);
+        else painter.box(place, row * ROW - top);
       },
       rowFrom,
       rowTo,
     );
-    this.put(this.selectMark, this.places.find((place) => place.node === this.selected));
+    // The root needs no mark: it is what the page opens with.
+    const selected = this.selected === 0 ? undefined : this.selected;
+    this.put(this.selectMark, this.places.find((place) => place.node === selected));
     performance.clearMeasures("paint");
     performance.measure("paint", { start: began, end: performance.now() });
   }
@@ -163,8 +167,8 @@ export class Graph {
   private moved(event: MouseEvent): void {
     const place = this.at(event);
     this.put(this.hoverMark, place);
-    this.canvas.style.cursor = place ? "pointer" : "default";
-    this.listener.hover(place ? place.node : null, event);
+    this.canvas.style.cursor = place && place.node !== REST ? "pointer" : "default";
+    this.listener.hover(place ?? null, event);
   }
 
   private left(): void {
@@ -179,6 +183,7 @@ class Painter {
   private readonly ink: string;
   private readonly ground: string;
   private readonly rootFill: string;
+  private readonly restFill: string;
   private readonly outline: string;
   private readonly advance: number;
   private readonly names = new Map<number, string>();
@@ -192,6 +197,7 @@ class Painter {
     this.ink = dark ? "#f2f4f7" : "#15191e";
     this.ground = dark ? "#14181d" : "#ffffff";
     this.rootFill = dark ? ROOT_DARK : ROOT_LIGHT;
+    this.restFill = dark ? REST_DARK : REST_LIGHT;
     this.outline = dark ? "#ffffff" : "#000000";
     context.font = FONT;
     this.advance = context.measureText("0").width;
@@ -202,6 +208,11 @@ class Painter {
     this.context.textBaseline = "middle";
     this.context.fillStyle = this.ground;
     this.context.fillRect(0, 0, width, height);
+  }
+
+  rest(place: Place, y: number): void {
+    this.context.fillStyle = this.restFill;
+    this.context.fillRect(place.left, y, place.right - place.left - 0.5, BOX);
   }
 
   box(place: Place, y: number): void {

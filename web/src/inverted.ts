@@ -54,6 +54,11 @@ export class Inverted implements Tree {
   marksOf(node: number): number {
     return this.nodes[node].marks;
   }
+  childrenEnd(node: number): number {
+    const { end } = this.nodes[node];
+    const last = this.nodes[end - 1];
+    return last.start + last.total;
+  }
   firstChild(node: number): number {
     if (this.nodes[node].first < 0) this.expand(node);
     const { first, end } = this.nodes[node];

@@ -5,12 +5,16 @@ import type { Tree } from "./tree";
 /** Boxes narrower than this are not drawn, and nothing below them is looked at. */
 const NARROWEST_PX = 0.5;
 
-/** Called for each box: edges in tenths of a pixel. */
-export type Emit = (node: number, row: number, left: number, right: number) => void;
+/** Node of a box that stands for siblings too narrow to be drawn. */
+export const REST = -1;
+
+/** Called for each box: edges in tenths of a pixel, and the weight that it stands for. */
+export type Emit = (node: number, row: number, left: number, right: number, weight: number) => void;
 
 /**
  * Emits the visible boxes in rows `rowFrom..rowTo`, with `zoom` over the full width and its callers
- * above it.
+ * above it. Siblings come by falling weight, so those too narrow to draw are neighbours: one box of node
+ * `REST` stands for them.
  */
 export function layout(
   tree: Tree,
@@ -28,29 +32,25 @@ export function layout(
   }
   for (const at of callers.reverse()) {
     const row = tree.depthOf(at);
-    if (row >= rowFrom && row < rowTo) emit(at, row, 0, full);
+    if (row >= rowFrom && row < rowTo) emit(at, row, 0, full, tree.totalOf(at));
   }
   const origin = tree.startOf(zoom);
   const whole = tree.totalOf(zoom);
   if (whole <= 0) return;
   let node = zoom;
   while (node >= 0) {
-    const total = tree.totalOf(node);
-    let next = -1;
-    if ((total / whole) * width >= NARROWEST_PX) {
-      const row = tree.depthOf(node);
-      if (row >= rowFrom && row < rowTo) {
-        const start = tree.startOf(node) - origin;
-        emit(
-          node,
-          row,
-          Math.floor((start / whole) * width * 10),
-          Math.floor(((start + total) / whole) * width * 10),
-        );
-      }
-      if (row + 1 < rowTo) next = tree.firstChild(node);
+    const wide = (tree.totalOf(node) / whole) * width >= NARROWEST_PX;
+    const row = tree.depthOf(node);
+    const start = tree.startOf(node);
+    const weight = wide ? tree.totalOf(node) : tree.childrenEnd(tree.parentOf(node)) - start;
+    const drawn = wide || (weight / whole) * width >= NARROWEST_PX;
+    if (drawn && row >= rowFrom && row < rowTo) {
+      const left = Math.floor(((start - origin) / whole) * width * 10);
+      const right = Math.floor(((start - origin + weight) / whole) * width * 10);
+      emit(wide ? node : REST, row, left, right, weight);
     }
-    node = next >= 0 ? next : after(tree, node, zoom);
+    const down = wide && row + 1 < rowTo ? tree.firstChild(node) : -1;
+    node = down >= 0 ? down : after(tree, wide ? node : tree.parentOf(node), zoom);
   }
 }
 

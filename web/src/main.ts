@@ -1,15 +1,15 @@
 // The flame graph page: state in, boxes and text out.
 import { button, element, save } from "./dom";
 import { folded } from "./folded";
-import { Graph } from "./graph";
+import { Graph, type Place } from "./graph";
 import { Inverted } from "./inverted";
-import { layout } from "./layout";
+import { REST, layout } from "./layout";
 import * as panels from "./panels";
 import { decode, type Func, type Model, type View, type ViewName } from "./payload";
 import * as state from "./state";
 import { type Search, type Shown, mark, searchText, svg } from "./svg";
 import { FunctionTable } from "./table";
-import { duration, grouped, visible, whole } from "./text";
+import { duration, grouped, percent, visible, weight, whole } from "./text";
 import { type Tree, follow, pathOf } from "./tree";
 
 const VIEW_NAMES: Record<ViewName, string> = { on_cpu: "On-CPU", off_cpu: "Off-CPU", off_cpu_idle: "Idle" };
@@ -63,8 +63,7 @@ class App {
   ) {
     this.graph = new Graph({
       zoom: (node) => this.zoomTo(node),
-      select: (node) => this.select(node),
-      hover: (node, event) => this.hover(node, event),
+      hover: (place, event) => this.hover(place, event),
     });
     this.build();
     this.listen();
@@ -100,7 +99,8 @@ class App {
       ),
       button("show-help", "Keys (?)", "?", () => this.help.showModal()),
     );
-    const title = element("h1", {}, visible(this.model.title));
+    const brand = element("span", { class: "brand" }, "flame graph by throughline");
+    const title = element("h1", {}, visible(this.model.title), brand);
     const header = element("header", {}, title, panels.captureFacts(this.model), tools);
     this.graph.scroller.append(this.empty);
     const aside = element("aside", {}, this.details, this.table.root);
@@ -178,6 +178,9 @@ class App {
   /** The expression runs once for each function, however many places it has. */
   private find(view: View): Search | null {
     const text = this.now.search;
+    const shown: Shown | undefined = this.shown;
+    const before = shown?.search;
+    if (before?.text === text && shown?.view === view) return before;
     this.search.setCustomValidity("");
     if (text === "") return null;
     const pattern = expression(text);
@@ -191,24 +194,32 @@ class App {
 
   private render(moved: boolean): void {
     const began = performance.now();
+    const before: Shown | undefined = this.shown;
     const view = this.view();
     const tree = this.tree(view);
     const zoom = follow(tree, this.now.zoom);
     const search = this.find(view);
-    const { title, functions } = { title: this.model.title, functions: this.model.functions };
+    const { title, functions } = this.model;
     this.shown = { title, functions, view, tree, inverted: this.now.inverted, zoom, search };
     if (moved) this.selected = zoom;
     this.renderControls();
-    const { own, inclusive } = this.derive(view);
-    this.table.show({ functions, view, own, inclusive, matches: search?.matches ?? null });
-    this.legend.replaceChildren(...panels.legend(view, functions, own));
-    this.ledger.replaceChildren(...panels.ledger(view));
-    this.empty.hidden = view.all.samples > 0;
-    this.empty.textContent = view.recorded ? "This capture holds no samples." : "Nothing was recorded.";
+    if (before?.view !== view) this.renderView(view);
+    if (before?.view !== view || before?.search !== search) {
+      const { own, inclusive } = this.derive(view);
+      this.table.show({ functions, view, own, inclusive, matches: search?.matches ?? null });
+    }
     this.graph.show(this.shown, this.selected, moved);
     this.showDetails(this.selected);
     performance.clearMeasures("render");
     performance.measure("render", { start: began, end: performance.now() });
+  }
+
+  private renderView(view: View): void {
+    const { own, inclusive } = this.derive(view);
+    this.legend.replaceChildren(...panels.legend(view, this.model.functions, own, inclusive));
+    this.ledger.replaceChildren(...panels.ledger(view));
+    this.empty.hidden = view.all.samples > 0;
+    this.empty.textContent = view.recorded ? "This capture holds no samples." : "Nothing was recorded.";
   }
 
   private renderControls(): void {
@@ -262,17 +273,25 @@ class App {
     this.status.textContent = describe(details);
   }
 
-  private hover(node: number | null, event: MouseEvent | null): void {
-    this.tip.hidden = node === null;
-    if (node === null || !event) {
+  private hover(place: Place | null, event: MouseEvent | null): void {
+    this.tip.hidden = place === null;
+    if (place === null || !event) {
       this.status.textContent = describe(this.detailsOf(this.selected));
       return;
     }
-    const details = this.detailsOf(node);
-    this.status.textContent = describe(details);
-    const rows = panels.detailRows(details).map(([name, text]) => element("div", {}, `${name}: ${text}`));
-    const name = details.func ? visible(details.func.label) : "all";
-    this.tip.replaceChildren(element("b", {}, name), ...rows);
+    if (place.node === REST) {
+      const { view } = this.shown;
+      const share = percent(place.weight, view.all.weight);
+      const text = `Frames too narrow to draw: ${weight(place.weight, view.is_time)}, ${share}`;
+      this.status.textContent = text;
+      this.tip.replaceChildren(text);
+    } else {
+      const details = this.detailsOf(place.node);
+      this.status.textContent = describe(details);
+      const rows = panels.detailRows(details).map(([name, text]) => element("div", {}, `${name}: ${text}`));
+      const name = details.func ? visible(details.func.label) : "all";
+      this.tip.replaceChildren(element("b", {}, name), ...rows);
+    }
     const x = Math.min(event.clientX + 14, innerWidth - this.tip.offsetWidth - 8);
     const below = event.clientY + 18;
     const fits = below + this.tip.offsetHeight < innerHeight;
@@ -291,7 +310,7 @@ class App {
     if (!search) return;
     const found: number[] = [];
     layout(tree, zoom, this.graph.scroller.clientWidth, (node) => {
-      if (node !== 0 && search.matches[tree.keyOf(node)]) found.push(node);
+      if (node > 0 && search.matches[tree.keyOf(node)]) found.push(node);
     });
     if (found.length === 0) return;
     const at = found.indexOf(this.selected);

@@ -18,6 +18,9 @@ export const KINDS: readonly { kind: Kind; name: string; light: Rgb; dark: Rgb }
 
 export const ROOT_LIGHT = "#e3e6ea";
 export const ROOT_DARK = "#343b46";
+/** Siblings too narrow to be drawn. */
+export const REST_LIGHT = "#eceef1";
+export const REST_DARK = "#262c35";
 
 function hex(rgb: Rgb, strength: number): string {
   return `#${rgb.map((part) => Math.floor((part * strength) / 100).toString(16).padStart(2, "0")).join("")}`;

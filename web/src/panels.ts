@@ -49,7 +49,7 @@ export function ledger(view: View): Node[] {
       chip(words(reason), is_time ? duration(amount.weight) : grouped(amount.weight)),
     );
   const sum = `${grouped(ledger.taken)} taken = ${grouped(ledger.kept)} kept + ${grouped(lost)} lost`;
-  const groups = [group("Ledger", sum, counts(ledger.lost))];
+  const groups = [group(view.ledger_of_all ? "Ledger, on- and off-CPU together" : "Ledger", sum, counts(ledger.lost))];
   if (Object.keys(ledger.flagged).length > 0) {
     groups.push(group("Flagged among the kept", "", counts(ledger.flagged)));
   }
@@ -75,12 +75,17 @@ function chip(name: string, value: string): HTMLElement {
 }
 
 /** Kinds of code with the share of samples whose innermost frame is of that kind. */
-export function legend(view: View, functions: readonly Func[], own: Float64Array): Node[] {
+export function legend(
+  view: View,
+  functions: readonly Func[],
+  own: Float64Array,
+  inclusive: Float64Array,
+): Node[] {
   const sums = new Map<string, number>();
-  const seen = new Set<string>();
-  for (const func of functions) sums.set(func.kind, (sums.get(func.kind) ?? 0) + own[func.id]);
-  for (const key of view.tree.key) if (key >= 0) seen.add(functions[key].kind);
-  const shown = KINDS.filter(({ kind }) => seen.has(kind));
+  for (const { id, kind } of functions) {
+    if (inclusive[id] > 0) sums.set(kind, (sums.get(kind) ?? 0) + own[id]);
+  }
+  const shown = KINDS.filter(({ kind }) => sums.has(kind));
   return shown.map(({ kind, name }) =>
     element(
       "span",

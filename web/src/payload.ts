@@ -35,6 +35,8 @@ interface ViewHead {
   preempted: Amount;
   runnable_ns: number;
   ledger: Ledger;
+  /** Whether the ledger counts on-CPU and off-CPU samples together. */
+  ledger_of_all: boolean;
   with_lua: Amount;
   without_lua: Record<string, Amount>;
   notes: string[];

@@ -1,6 +1,6 @@
 // The visible view as an SVG file: the same bytes as crates/report/src/svg.rs makes.
-import { layout } from "./layout";
-import { LIGHT, ROOT_LIGHT } from "./palette";
+import { REST, layout } from "./layout";
+import { LIGHT, REST_LIGHT, ROOT_LIGHT } from "./palette";
 import type { Func, View } from "./payload";
 import { grouped, markup, percent, visible, weight, whole } from "./text";
 import { GUESSED, INLINED, type Tree } from "./tree";
@@ -59,9 +59,9 @@ export function svg(shown: Shown): string {
   const { view } = shown;
   const parts: string[] = [];
   let rows = 0;
-  layout(shown.tree, shown.zoom, WIDTH, (node, row, left, right) => {
+  layout(shown.tree, shown.zoom, WIDTH, (node, row, left, right, total) => {
     rows = Math.max(rows, row + 1);
-    parts.push(box(shown, node, row, left, right));
+    parts.push(box(shown, { node, row, left, right, total }));
   });
   const width = WIDTH + 2 * MARGIN;
   const foot = HEADER + rows * ROW + LINE;
@@ -82,12 +82,22 @@ export function svg(shown: Shown): string {
   return `${head}${parts.join("")}${notes.join("")}</svg>\n`;
 }
 
-function box(shown: Shown, node: number, row: number, left: number, right: number): string {
+interface Box {
+  node: number;
+  row: number;
+  /** Edges, tenths of a pixel. */
+  left: number;
+  right: number;
+  total: number;
+}
+
+function box(shown: Shown, { node, row, left, right, total }: Box): string {
   const { view, tree, search } = shown;
-  const total = tree.totalOf(node);
   const amount = `${weight(total, view.is_time)}, ${percent(total, view.all.weight)} of ${view.denominator}`;
   let [name, fill, title, strength] = ["all", ROOT_LIGHT, `all: ${amount}`, ""];
-  if (node !== 0) {
+  if (node === REST) {
+    [name, fill, title] = ["", REST_LIGHT, `frames too narrow to draw: ${amount}`];
+  } else if (node !== 0) {
     const func = shown.functions[tree.keyOf(node)];
     const label = visible(func.label);
     const [sign, words] = mark(tree.marksOf(node));
@@ -101,9 +111,9 @@ function box(shown: Shown, node: number, row: number, left: number, right: numbe
   const x = left + MARGIN * 10;
   const y = HEADER + row * ROW;
   const width = Math.max(right - left - 5, 3);
-  const text = fitting(name, Math.floor(Math.max(width - PADDING, 0) / CHARACTER));
+  const text = name && fitting(name, Math.floor(Math.max(width - PADDING, 0) / CHARACTER));
   const written =
-    text === null ? "" : `<text x="${tenths(x + PADDING / 2)}" y="${y + 12}">${markup(text)}</text>`;
+    !text ? "" : `<text x="${tenths(x + PADDING / 2)}" y="${y + 12}">${markup(text)}</text>`;
   return `<g><title>${markup(title)}</title><rect x="${tenths(x)}" y="${y}" width="${tenths(width)}" height="${BOX}" fill="${fill}"${strength}/>${written}</g>\n`;
 }
 

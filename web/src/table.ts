@@ -44,7 +44,15 @@ export class FunctionTable {
       this.headings.set(column, heading);
       head.append(heading);
     }
-    const table = element("table", { id: "functions" }, this.caption, element("thead", {}, head), this.body);
+    const columns = ["", "amount", "percent", "amount", "percent"].map((name) => element("col", { class: name }));
+    const table = element(
+      "table",
+      { id: "functions" },
+      this.caption,
+      element("colgroup", {}, ...columns),
+      element("thead", {}, head),
+      this.body,
+    );
     this.more = element("button", { type: "button", id: "more-functions" });
     this.more.addEventListener("click", () => {
       this.limit += 5 * PAGE;
@@ -74,7 +82,7 @@ export class FunctionTable {
       const direction = this.descending ? "descending" : "ascending";
       heading.setAttribute("aria-sort", column === this.sort ? direction : "none");
     }
-    const what = matches ? "matching functions" : "functions";
+    const what = `${matches ? "matching " : ""}${rows.length === 1 ? "function" : "functions"}`;
     this.caption.textContent = `${grouped(rows.length)} ${what}; shares of ${whole(view)}`;
     this.body.replaceChildren(...rows.slice(0, this.limit).map((func) => this.row(func)));
     const left = rows.length - this.limit;
@@ -107,7 +115,9 @@ export class FunctionTable {
 
   private share(weight: number, all: number): HTMLElement {
     const bar = element("i", { class: "bar", "aria-hidden": "true" });
-    bar.style.width = `${all > 0 ? Math.min(100, (100 * weight) / all) : 0}%`;
+    const width = all > 0 ? Math.min(100, (100 * weight) / all) : 0;
+    bar.style.width = `${width}%`;
+    bar.hidden = width < 2;
     return element("td", { class: "number share" }, bar, element("span", {}, percent(weight, all)));
   }
 }

@@ -15,6 +15,8 @@ export interface Tree {
   /** The root is its own parent. */
   parentOf(node: number): number;
   marksOf(node: number): number;
+  /** Weight to the left of where the children end, once they are made. */
+  childrenEnd(node: number): number;
   /** -1: none. */
   firstChild(node: number): number;
   /** -1: none. */
@@ -101,6 +103,9 @@ export class CallTree implements Tree {
   }
   marksOf(node: number): number {
     return this.marks[node];
+  }
+  childrenEnd(node: number): number {
+    return this.start[node] + this.total[node] - this.own[node];
   }
   firstChild(node: number): number {
     return this.end[node] > node + 1 ? node + 1 : -1;

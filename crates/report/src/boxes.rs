@@ -17,6 +17,8 @@ pub(crate) trait Tree {
     /// The root is its own parent.
     fn parent(&self, node: u32) -> u32;
     fn marks(&self, node: u32) -> u8;
+    /// Weight to the left of where the children end, once they are made.
+    fn children_end(&self, node: u32) -> u64;
     /// The leftmost child; a lazy tree makes its children now.
     fn first_child(&mut self, node: u32) -> Option<u32>;
     fn next_sibling(&self, node: u32) -> Option<u32>;
@@ -27,12 +29,15 @@ const NARROWEST_PX: f64 = 0.5;
 
 /// One box to draw.
 pub(crate) struct Box {
-    pub node: u32,
+    /// `None`: siblings too narrow to be drawn, together.
+    pub node: Option<u32>,
     pub row: u32,
     /// Left edge, tenths of a pixel.
     pub left: u64,
     /// Right edge, tenths of a pixel.
     pub right: u64,
+    /// Weight that the box stands for.
+    pub total: u64,
 }
 
 /// The node at the end of a path of labels from the root.
@@ -71,40 +76,53 @@ pub(crate) fn keys(tree: &impl Tree, node: u32) -> Vec<u32> {
 }
 
 /// The visible boxes with `zoom` over the full width and its callers above it.
+///
+/// Siblings come by falling weight, so those too narrow to draw are neighbours: one box stands for them.
 pub(crate) fn layout(tree: &mut impl Tree, zoom: u32, width: f64) -> Vec<Box> {
     let full = (width * 10.0).floor() as u64;
     let mut boxes = Vec::new();
     let mut at = zoom;
     while at != 0 {
         at = tree.parent(at);
+        let (row, total) = (tree.depth(at), tree.total(at));
         boxes.push(Box {
-            node: at,
-            row: tree.depth(at),
+            node: Some(at),
+            row,
             left: 0,
             right: full,
+            total,
         });
     }
     boxes.reverse();
-    let origin = tree.start(zoom) as f64;
+    let origin = tree.start(zoom);
     let whole = tree.total(zoom) as f64;
     if whole <= 0.0 {
         return boxes;
     }
+    let pixels = |weight: u64| weight as f64 / whole * width;
+    let tenths = |weight: u64| (pixels(weight) * 10.0).floor() as u64;
     let mut node = zoom;
     loop {
-        let total = tree.total(node) as f64;
-        let mut down = None;
-        if total / whole * width >= NARROWEST_PX {
-            let start = tree.start(node) as f64 - origin;
+        let wide = pixels(tree.total(node)) >= NARROWEST_PX;
+        let start = tree.start(node);
+        let total = if wide {
+            tree.total(node)
+        } else {
+            tree.children_end(tree.parent(node)).saturating_sub(start)
+        };
+        if wide || pixels(total) >= NARROWEST_PX {
+            let left = start.saturating_sub(origin);
             boxes.push(Box {
-                node,
+                node: wide.then_some(node),
                 row: tree.depth(node),
-                left: (start / whole * width * 10.0).floor() as u64,
-                right: ((start + total) / whole * width * 10.0).floor() as u64,
+                left: tenths(left),
+                right: tenths(left.saturating_add(total)),
+                total,
             });
-            down = tree.first_child(node);
         }
-        match down.or_else(|| after(tree, node, zoom)) {
+        let down = if wide { tree.first_child(node) } else { None };
+        let passed = if wide { node } else { tree.parent(node) };
+        match down.or_else(|| after(tree, passed, zoom)) {
             Some(next) => node = next,
             None => return boxes,
         }

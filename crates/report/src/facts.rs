@@ -16,7 +16,7 @@ pub(crate) fn title(profile: &Profile) -> String {
         }
     }
     if names.is_empty() {
-        "Flame graph".to_owned()
+        "Profile".to_owned()
     } else {
         names.join(", ")
     }
@@ -78,7 +78,9 @@ fn target_text(target: &Target) -> String {
 }
 
 /// What the recorder warned of, and what this profile shows by itself.
-pub(crate) fn warnings(profile: &Profile) -> Vec<String> {
+///
+/// `samples`: how many samples each view holds.
+pub(crate) fn warnings(profile: &Profile, samples: impl Iterator<Item = u64>) -> Vec<String> {
     let mut warnings = profile.capture.warnings.clone();
     for target in &profile.capture.targets {
         if let Some(why) = &target.lua_unreadable {
@@ -94,6 +96,14 @@ pub(crate) fn warnings(profile: &Profile) -> Vec<String> {
     if !profile.ledger.balances() {
         warnings.push("the ledger does not add up: taken is not kept plus lost".to_owned());
     }
+    let held: u64 = samples.sum();
+    let kept = profile.ledger.kept;
+    if held != kept {
+        let (held, kept) = (grouped(held), grouped(kept));
+        warnings.push(format!(
+            "the ledger counts {kept} samples kept, but {held} are here"
+        ));
+    }
     warnings
 }
 
@@ -101,7 +111,12 @@ pub(crate) fn warnings(profile: &Profile) -> Vec<String> {
 pub(crate) fn notes(profile: &Profile, view: View, weighed: &Weighed) -> Vec<String> {
     let ledger = view.ledger(profile);
     let mut notes = vec![format!(
-        "Ledger: {} taken = {} kept + {} lost{}",
+        "{}: {} taken = {} kept + {} lost{}",
+        if view.ledger_is_of_all(profile) {
+            "Ledger, on- and off-CPU together"
+        } else {
+            "Ledger"
+        },
         grouped(ledger.taken),
         grouped(ledger.kept),
         grouped(ledger.lost_total().0),

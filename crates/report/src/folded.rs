@@ -54,7 +54,8 @@ pub fn folded(profile: &Profile, plan: &ViewPlan) -> Result<String, ViewError> {
                 .iter()
                 .map(|&key| frames[key as usize].as_str())
                 .collect();
-            *sums.entry(names.join(";")).or_default() += own;
+            let sum = sums.entry(names.join(";")).or_default();
+            *sum = sum.saturating_add(own);
         }
     }
     Ok(sums

@@ -120,6 +120,15 @@ impl Tree for Inverted<'_> {
     fn marks(&self, node: u32) -> u8 {
         self.node(node).marks
     }
+    fn children_end(&self, node: u32) -> u64 {
+        match self.node(node).children {
+            Some((first, end)) if first < end => {
+                let last = self.node(end - 1);
+                last.start.saturating_add(last.total)
+            }
+            _ => self.node(node).start,
+        }
+    }
     fn first_child(&mut self, node: u32) -> Option<u32> {
         let (first, end) = match self.node(node).children {
             Some(range) => range,

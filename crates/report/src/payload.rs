@@ -62,6 +62,7 @@ struct ViewHead<'a> {
     preempted: Amount,
     runnable_ns: u64,
     ledger: &'a Ledger,
+    ledger_of_all: bool,
     with_lua: Amount,
     without_lua: &'a BTreeMap<&'static str, Amount>,
     /// The same as sentences, for the foot of an SVG.
@@ -141,7 +142,10 @@ fn head<'a>(
         title,
         facts: crate::facts::capture(profile),
         started_unix_ms: profile.capture.started_unix_ns / 1_000_000,
-        warnings: crate::facts::warnings(profile),
+        warnings: crate::facts::warnings(
+            profile,
+            views.iter().map(|data| data.weighed.all.samples),
+        ),
         strings: strings.list,
         functions: table,
         views: views.iter().map(|data| view_head(profile, data)).collect(),
@@ -160,6 +164,7 @@ fn view_head<'a>(profile: &'a Profile, data: &'a ViewData) -> ViewHead<'a> {
         preempted: data.weighed.preempted,
         runnable_ns: data.weighed.runnable_ns,
         ledger: data.view.ledger(profile),
+        ledger_of_all: data.view.ledger_is_of_all(profile),
         with_lua: data.weighed.with_lua,
         without_lua: &data.weighed.without_lua,
         notes: crate::facts::notes(profile, data.view, &data.weighed),

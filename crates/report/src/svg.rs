@@ -69,6 +69,15 @@ pub fn flame_svg(profile: &Profile, plan: &ViewPlan) -> Result<String, ViewError
     }
 }
 
+/// What a box looks like.
+struct Look {
+    name: String,
+    fill: String,
+    title: String,
+    /// Further attributes: what a search does to the box.
+    strength: &'static str,
+}
+
 impl Drawing<'_> {
     fn headings(&self, title: &str, plan: &ViewPlan) -> [String; 3] {
         let all = if self.view.is_time() {
@@ -141,35 +150,59 @@ impl Drawing<'_> {
         Ok(out)
     }
 
-    fn put_box(&self, out: &mut String, tree: &impl Tree, shown: &Box) {
-        let total = tree.total(shown.node);
+    /// Name, fill, title and further attributes of a box.
+    fn look(&self, tree: &impl Tree, shown: &Box) -> Look {
         let amount = format!(
-            "{}, {}",
-            weight(total, self.view.is_time()),
-            percent(total, self.total)
+            "{}, {} of {}",
+            weight(shown.total, self.view.is_time()),
+            percent(shown.total, self.total),
+            self.view.denominator()
         );
-        let denominator = self.view.denominator();
-        let (name, fill, title, matched) = if shown.node == 0 {
-            let title = format!("all: {amount} of {denominator}");
-            ("all".to_owned(), "#e3e6ea".to_owned(), title, true)
-        } else {
-            let key = tree.key(shown.node);
-            let function = self.functions.get(key);
-            let label = visible(&function.label);
-            let (sign, words) = mark(tree.marks(shown.node));
-            let kind = function.kind.as_str();
-            (
-                format!("{sign}{label}"),
-                shade(function.kind, key),
-                format!("{label} ({kind}{words}): {amount} of {denominator}"),
-                self.found.is_none_or(|found| found.functions[key as usize]),
-            )
+        let key = match shown.node {
+            None => {
+                let title = format!("frames too narrow to draw: {amount}");
+                return Look {
+                    name: String::new(),
+                    fill: "#eceef1".to_owned(),
+                    title,
+                    strength: "",
+                };
+            }
+            Some(0) => {
+                let (name, fill) = ("all".to_owned(), "#e3e6ea".to_owned());
+                return Look {
+                    name,
+                    fill,
+                    title: format!("all: {amount}"),
+                    strength: "",
+                };
+            }
+            Some(node) => tree.key(node),
         };
-        let strength = match (self.found.is_some() && shown.node != 0, matched) {
-            (true, true) => " stroke=\"#111111\" stroke-width=\"1.5\"",
-            (_, false) => " opacity=\"0.4\"",
-            (false, true) => "",
-        };
+        let function = self.functions.get(key);
+        let label = visible(&function.label);
+        let (sign, words) = mark(shown.node.map_or(0, |node| tree.marks(node)));
+        Look {
+            name: format!("{sign}{label}"),
+            fill: shade(function.kind, key),
+            title: format!("{label} ({}{words}): {amount}", function.kind.as_str()),
+            strength: match self.found {
+                None => "",
+                Some(found) if found.functions[key as usize] => {
+                    " stroke=\"#111111\" stroke-width=\"1.5\""
+                }
+                Some(_) => " opacity=\"0.4\"",
+            },
+        }
+    }
+
+    fn put_box(&self, out: &mut String, tree: &impl Tree, shown: &Box) {
+        let Look {
+            name,
+            fill,
+            title,
+            strength,
+        } = self.look(tree, shown);
         let x = shown.left + MARGIN * 10;
         let y = HEADER + u64::from(shown.row) * ROW;
         // A gap of half a pixel parts neighbours; no box vanishes by it.
@@ -216,7 +249,7 @@ fn mark(marks: u8) -> (&'static str, &'static str) {
 /// As much of a name as fits a box; `None` when that is too little to be read.
 fn fitting(name: &str, width: u64) -> Option<String> {
     let room = (width.saturating_sub(PADDING) / CHARACTER) as usize;
-    if room < 3 {
+    if room < 3 || name.is_empty() {
         return None;
     }
     if name.chars().count() <= room {

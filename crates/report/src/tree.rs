@@ -46,7 +46,8 @@ impl CallTree {
         merged.add_stacks(profile, weighed, key_of);
         if weighed.without_stack > 0 {
             let node = merged.child(0, no_stack);
-            merged.own[node as usize] += weighed.without_stack;
+            let own = &mut merged.own[node as usize];
+            *own = own.saturating_add(weighed.without_stack);
         }
         merged.into_preorder()
     }
@@ -95,6 +96,12 @@ impl Tree for &CallTree {
     }
     fn marks(&self, node: u32) -> u8 {
         self.marks[node as usize]
+    }
+    fn children_end(&self, node: u32) -> u64 {
+        let at = node as usize;
+        self.start[at]
+            .saturating_add(self.total[at])
+            .saturating_sub(self.own[at])
     }
     fn first_child(&mut self, node: u32) -> Option<u32> {
         (self.end[node as usize] > node + 1).then_some(node + 1)
@@ -219,7 +226,8 @@ impl Merged {
         while let Some((node, place)) = pending.pop() {
             let id = tree.push(&self, node, totals[node as usize], place);
             let children = &list[from[node as usize] as usize..from[node as usize + 1] as usize];
-            let mut start = place.start + totals[node as usize] - self.own[node as usize];
+            let end = place.start.saturating_add(totals[node as usize]);
+            let mut start = end.saturating_sub(self.own[node as usize]);
             for &child in children.iter().rev() {
                 start = start.saturating_sub(totals[child as usize]);
                 pending.push((

@@ -60,17 +60,26 @@ impl View {
 
     /// The ledger that speaks of this view's samples: its kind's own, else the one for all.
     pub(crate) fn ledger(self, profile: &Profile) -> &Ledger {
-        let capture = &profile.capture;
-        let own = match self {
-            Self::OnCpu => &capture.ledger_on_cpu,
-            Self::OffCpu | Self::OffCpuIdle => &capture.ledger_off_cpu,
-        };
-        if own.taken == 0 && own.kept == 0 {
-            &profile.ledger
-        } else {
-            own
+        let own = self.own_ledger(profile);
+        if is_used(own) { own } else { &profile.ledger }
+    }
+
+    /// Whether that ledger counts on-CPU and off-CPU samples together.
+    pub(crate) fn ledger_is_of_all(self, profile: &Profile) -> bool {
+        profile.capture.kinds.len() > 1 && !is_used(self.own_ledger(profile))
+    }
+
+    fn own_ledger(self, profile: &Profile) -> &Ledger {
+        match self {
+            Self::OnCpu => &profile.capture.ledger_on_cpu,
+            Self::OffCpu | Self::OffCpuIdle => &profile.capture.ledger_off_cpu,
         }
     }
+}
+
+/// A ledger in which nothing was ever taken belongs to a capture that kept none.
+fn is_used(ledger: &Ledger) -> bool {
+    ledger.taken > 0 || ledger.kept > 0
 }
 
 /// One view of a profile, as the page shows it.

@@ -58,22 +58,27 @@ fn building_again_gives_the_committed_bytes_and_the_types_hold() {
         eprintln!("SKIPPED: esbuild: web/node_modules is not installed (npm ci)");
         return;
     }
-    let built = |file: &str| std::fs::read(web().join("dist").join(file)).expect("bundle");
-    let before = [built("flame.js"), built("flame.css")];
-    for script in ["check", "build"] {
-        let run = Command::new("npm")
-            .args(["run", script])
+    let out = tempfile::tempdir().expect("folder");
+    let run = |program: &str, arguments: &[&str]| {
+        let run = Command::new(program)
+            .args(arguments)
             .current_dir(web())
-            .output();
-        let run = run.expect("npm runs");
+            .output()
+            .expect("runs");
         assert!(
             run.status.success(),
-            "npm run {script}: {}",
+            "{program}: {}",
             String::from_utf8_lossy(&run.stdout)
         );
+    };
+    run("npm", &["run", "check"]);
+    run("node", &["build.mjs", &out.path().to_string_lossy()]);
+    for file in ["flame.js", "flame.css"] {
+        let [committed, built] = [web().join("dist"), out.path().to_owned()]
+            .map(|folder| std::fs::read(folder.join(file)).expect("bundle"));
+        assert!(
+            committed == built,
+            "web/dist/{file} differs from a new build"
+        );
     }
-    assert!(
-        before == [built("flame.js"), built("flame.css")],
-        "web/dist differs from a new build"
-    );
 }

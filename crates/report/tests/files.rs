@@ -3,7 +3,11 @@
 mod fixture;
 
 use roxmltree::Document;
-use throughline_report::{View, ViewError, ViewPlan, flame_svg, folded, unescape_folded};
+use throughline_profile::SampleKind;
+use throughline_report::{
+    FlamePlan, View, ViewError, ViewPlan, flame_html, flame_svg, folded, unescape_folded,
+};
+use throughline_units::Nanos;
 
 fn titles(svg: &str) -> Vec<String> {
     let document = Document::parse(svg).expect("well-formed");
@@ -162,4 +166,30 @@ fn a_view_that_does_not_exist_is_an_error_that_names_it() {
         ..ViewPlan::default()
     };
     assert!(matches!(folded(&profile, &plan), Err(ViewError::Search(_))));
+}
+
+#[test]
+fn absurd_durations_saturate_instead_of_panicking() {
+    let mut profile = fixture::gateway();
+    let rows = profile.samples.drain();
+    for mut sample in rows {
+        if let SampleKind::OffCpu(off) = &mut sample.kind {
+            off.duration = Nanos(u64::MAX);
+        }
+        profile.samples.push(sample);
+    }
+    for inverted in [false, true] {
+        let plan = ViewPlan {
+            view: View::OffCpu,
+            inverted,
+            ..ViewPlan::default()
+        };
+        assert!(!titles(&flame_svg(&profile, &plan).expect("a view")).is_empty());
+        assert!(
+            folded(&profile, &plan)
+                .expect("a view")
+                .contains(&u64::MAX.to_string())
+        );
+    }
+    assert!(flame_html(&profile, &FlamePlan::default()).contains("<main"));
 }

@@ -427,18 +427,51 @@ fn the_policy_refuses_scripts_and_requests_even_if_a_name_became_markup() {
     );
 }
 
-#[test]
-fn what_the_page_saves_is_what_the_library_writes() {
-    let profile = fixture::gateway();
-    // Replaces the download by its content.
-    let grab = |id: &str| {
+/// Steps that open a view by its address and take what the two buttons save.
+fn save(plan: &ViewPlan) -> Vec<Value> {
+    let view = serde_json::to_value(plan.view).expect("name");
+    let view = view.as_str().expect("name");
+    let inverted = if plan.inverted { "&inverted=1" } else { "" };
+    let search = plan.search.as_deref().unwrap_or_default();
+    let open = json!({"eval": format!(
+        "location.hash = '#view={view}{inverted}&search={search}'; \
+         new Promise((done) => setTimeout(done, 300))"
+    )});
+    [vec![open], grab()].concat()
+}
+
+/// Steps that press the two buttons and give, instead of a download, its content.
+fn grab() -> Vec<Value> {
+    let one = |id: &str| {
         json!({"eval": format!(
             "(() => {{ let text; const real = URL.createObjectURL; \
              URL.createObjectURL = (blob) => {{ text = blob.text(); return real.call(URL, blob); }}; \
              document.querySelector('#{id}').click(); URL.createObjectURL = real; return text; }})()"
         )})
     };
-    let plans = [
+    vec![one("save-svg"), one("save-folded")]
+}
+
+fn assert_saved(profile: &Profile, plans: &[ViewPlan], seen: &Seen) {
+    let texts: Vec<_> = seen.results.iter().filter_map(Value::as_str).collect();
+    assert_eq!(texts.len(), 2 * plans.len());
+    for (plan, saved) in plans.iter().zip(texts.chunks(2)) {
+        // Not `assert_eq`: a failure would print megabytes.
+        assert!(
+            saved[0] == flame_svg(profile, plan).expect("a view"),
+            "SVG of {plan:?}"
+        );
+        assert!(
+            saved[1] == folded(profile, plan).expect("a view"),
+            "folded text of {plan:?}"
+        );
+    }
+}
+
+#[test]
+fn what_the_page_saves_is_what_the_library_writes() {
+    let profile = fixture::gateway();
+    let mut plans = vec![
         ViewPlan::default(),
         ViewPlan {
             inverted: true,
@@ -458,44 +491,49 @@ fn what_the_page_saves_is_what_the_library_writes() {
             ..ViewPlan::default()
         },
     ];
-    let mut steps = Vec::new();
-    for plan in &plans {
-        let view = serde_json::to_value(plan.view).expect("name");
-        let view = view.as_str().expect("name");
-        let inverted = if plan.inverted { "&inverted=1" } else { "" };
-        let search = plan.search.as_deref().unwrap_or_default();
-        steps.push(json!({"eval": format!(
-            "location.hash = '#view={view}{inverted}&search={search}'; \
-             new Promise((done) => setTimeout(done, 300))"
-        )}));
-        steps.push(grab("save-svg"));
-        steps.push(grab("save-folded"));
-    }
+    let mut steps: Vec<Value> = plans.iter().flat_map(save).collect();
     // Two steps into the heaviest path: `main`, then its child.
-    steps.push(json!({"eval": "location.hash = '#view=on_cpu'; new Promise((done) => setTimeout(done, 300))"}));
+    let settle = "location.hash = '#view=on_cpu'; new Promise((done) => setTimeout(done, 300))";
+    steps.push(json!({"eval": settle}));
     steps.push(json!({"eval": "document.querySelector('#graph').focus()"}));
     for key in ["ArrowDown", "ArrowDown", "Enter"] {
         steps.push(json!({"key": key}));
     }
-    steps.push(grab("save-svg"));
-    steps.push(grab("save-folded"));
+    steps.extend(grab());
+    plans.push(ViewPlan {
+        zoom: vec!["main".to_owned(), "ngx_worker_process_cycle".to_owned()],
+        ..ViewPlan::default()
+    });
     let Some(seen) = drive(&page(&profile), &Value::Array(steps)) else {
         return;
     };
-    let texts: Vec<_> = seen.results.iter().filter_map(Value::as_str).collect();
-    let zoomed = ViewPlan {
-        zoom: vec!["main".to_owned(), "ngx_worker_process_cycle".to_owned()],
-        ..ViewPlan::default()
+    assert_saved(&profile, &plans, &seen);
+}
+
+#[test]
+fn frames_too_narrow_to_draw_are_laid_out_alike_by_page_and_library() {
+    let profile = fixture::random(12_000);
+    let views = [View::OnCpu, View::OffCpu];
+    let plans: Vec<_> = [false, true]
+        .into_iter()
+        .flat_map(|inverted| {
+            views.map(|view| ViewPlan {
+                view,
+                inverted,
+                ..ViewPlan::default()
+            })
+        })
+        .collect();
+    assert!(
+        flame_svg(&profile, &plans[2])
+            .expect("a view")
+            .contains("frames too narrow to draw")
+    );
+    let steps = plans.iter().flat_map(save).collect();
+    let Some(seen) = drive(&page(&profile), &Value::Array(steps)) else {
+        return;
     };
-    let mut expected = Vec::new();
-    for plan in plans.iter().chain([&zoomed]) {
-        expected.push(flame_svg(&profile, plan).expect("a view"));
-        expected.push(folded(&profile, plan).expect("a view"));
-    }
-    assert_eq!(texts.len(), expected.len());
-    for (at, (saved, written)) in texts.iter().zip(&expected).enumerate() {
-        assert_eq!(saved, written, "number {at}");
-    }
+    assert_saved(&profile, &plans, &seen);
 }
 
 #[test]
