@@ -3,11 +3,11 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use throughline_profile::{Capture, Ledger};
 
 use crate::error::StoreError;
-use crate::schema::{self, Identity};
+use crate::schema::{self, Identity, WorkLimit};
 use crate::{CaptureWriter, Damage, Loaded, Rollup, facts, load, rollup};
 
 /// An open case file.
@@ -16,6 +16,7 @@ pub struct Case {
     path: PathBuf,
     conn: Connection,
     writable: bool,
+    work: WorkLimit,
 }
 
 impl Drop for Case {
@@ -55,10 +56,12 @@ impl Case {
             schema::create(&mut conn, path)?;
         }
         schema::prepare_to_write(&conn).map_err(sqlite)?;
+        let work = WorkLimit::install(&mut conn).map_err(sqlite)?;
         Ok(Self {
             path: path.to_owned(),
             conn,
             writable: true,
+            work,
         })
     }
 
@@ -71,7 +74,7 @@ impl Case {
             return Err(StoreError::NotFound(path.to_owned()));
         }
         check_header(path)?;
-        let conn = match open_and_identify(path, "mode=ro") {
+        let mut conn = match open_and_identify(path, "mode=ro") {
             // The log of a killed recorder needs a shared-memory file, which a read-only folder
             // cannot be given. Without a log the file is whole as it is.
             Err(StoreError::Sqlite { .. } | StoreError::ReadOnly(_)) => {
@@ -82,10 +85,13 @@ impl Case {
             }
             other => other,
         }?;
+        let work = WorkLimit::install(&mut conn)
+            .map_err(|source| StoreError::from_sqlite(path, "open", source))?;
         Ok(Self {
             path: path.to_owned(),
             conn,
             writable: false,
+            work,
         })
     }
 
@@ -119,8 +125,7 @@ impl Case {
     /// When the file cannot be read.
     pub fn captures(&self) -> Result<Vec<CaptureSummary>, StoreError> {
         let sqlite = |source| StoreError::from_sqlite(&self.path, "read", source);
-        // One transaction: a recorder may write between two statements.
-        let transaction = self.conn.unchecked_transaction().map_err(sqlite)?;
+        let transaction = self.begin_reading()?;
         let mut summaries = Vec::new();
         for number in self.numbers(&transaction)? {
             let mut damage = Damage::default();
@@ -143,7 +148,7 @@ impl Case {
     /// left out and counted.
     pub fn load(&self, number: Option<u32>) -> Result<Loaded, StoreError> {
         let sqlite = |source| StoreError::from_sqlite(&self.path, "read", source);
-        let transaction = self.conn.unchecked_transaction().map_err(sqlite)?;
+        let transaction = self.begin_reading()?;
         let number = self.resolve(&transaction, number)?;
         load::load(&transaction, number).map_err(sqlite)
     }
@@ -154,9 +159,19 @@ impl Case {
     /// When there is no such capture or the file cannot be read.
     pub fn rollup(&self, number: Option<u32>) -> Result<Option<Rollup>, StoreError> {
         let sqlite = |source| StoreError::from_sqlite(&self.path, "read", source);
-        let transaction = self.conn.unchecked_transaction().map_err(sqlite)?;
+        let transaction = self.begin_reading()?;
         let number = self.resolve(&transaction, number)?;
         rollup::read(&transaction, number).map_err(sqlite)
+    }
+
+    /// One transaction for all statements of an answer: a recorder may write between two of them.
+    fn begin_reading(&self) -> Result<Transaction<'_>, StoreError> {
+        let size = |path: &Path| std::fs::metadata(path).map_or(0, |data| data.len());
+        let bytes = size(&self.path).saturating_add(size(&log_of(&self.path)));
+        self.work.renew(bytes);
+        self.conn
+            .unchecked_transaction()
+            .map_err(|source| StoreError::from_sqlite(&self.path, "read", source))
     }
 
     fn numbers(&self, conn: &Connection) -> Result<Vec<u32>, StoreError> {

@@ -122,7 +122,8 @@ impl StoreError {
             },
             Some(ErrorCode::ReadOnly) => Self::ReadOnly(path),
             Some(ErrorCode::NotADatabase) => Self::NotSqlite(path),
-            Some(ErrorCode::DatabaseCorrupt) => Self::Damaged {
+            // Only the limit on the work of reading interrupts.
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::OperationInterrupted) => Self::Damaged {
                 path,
                 what: source.to_string(),
             },
@@ -144,6 +145,7 @@ pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
                 | ErrorCode::NotADatabase
                 | ErrorCode::TooBig
                 | ErrorCode::TypeMismatch
+                | ErrorCode::OperationInterrupted
                 | ErrorCode::Unknown
         ),
         _ => true,

@@ -139,28 +139,28 @@ pub(crate) fn read(
         },
     )?;
     capture.number = number;
-    for_each_row(
+    for_each_in_order(
         conn,
         "capture_warning",
-        "SELECT text FROM capture_warning WHERE capture = ?1 ORDER BY warning",
+        "SELECT warning, text FROM capture_warning WHERE capture = ?1 ORDER BY warning",
         number,
         damage,
-        |row| {
-            capture.warnings.push(row.get(0)?);
+        |_, row| {
+            capture.warnings.push(row.get(1)?);
             Ok(())
         },
     )?;
     let mut places = Vec::new();
-    for_each_row(
+    for_each_in_order(
         conn,
         "target",
         "SELECT target, pid, comm, exe, lua_unreadable, cpu_ns, joined_ns, ended_ns
          FROM target WHERE capture = ?1 ORDER BY target",
         number,
         damage,
-        |row| {
+        |place, row| {
             capture.targets.push(target_of(row)?);
-            places.push(row.get::<_, i64>(0)?);
+            places.push(place);
             Ok(())
         },
     )?;
@@ -280,6 +280,30 @@ pub(crate) fn optional_count(row: &Row<'_>, column: usize) -> Result<Option<u64>
     row.get::<_, Option<i64>>(column)?
         .map(|value| codes::to_count(value).ok_or(BadRow("a count is negative")))
         .transpose()
+}
+
+/// As [`for_each_row`], of a table whose first selected column is its ordered key.
+///
+/// In a crafted file the same rows may come again and again: the first that is out of order ends the table.
+pub(crate) fn for_each_in_order(
+    conn: &Connection,
+    table: &'static str,
+    sql: &str,
+    number: u32,
+    damage: &mut Damage,
+    mut take: impl FnMut(i64, &Row<'_>) -> Result<(), BadRow>,
+) -> rusqlite::Result<()> {
+    let mut last = None;
+    let mut out_of_order = false;
+    for_each_row(conn, table, sql, number, damage, |row| {
+        let key: i64 = row.get(0)?;
+        out_of_order |= last.is_some_and(|last| key <= last);
+        if out_of_order {
+            return Err(BadRow("a key is not larger than the one before"));
+        }
+        last = Some(key);
+        take(key, row)
+    })
 }
 
 /// Gives each row of a capture to `take`; counts the rows that it refuses, and a table that breaks off.

@@ -8,7 +8,7 @@ use throughline_profile::{
 };
 use throughline_units::Nanos;
 
-use crate::facts::{self, BadRow, count, for_each_row, optional_count};
+use crate::facts::{self, BadRow, count, for_each_in_order, optional_count};
 use crate::{Damage, codes};
 
 /// A capture as a profile, and what of it could not be used.
@@ -101,17 +101,15 @@ struct Loader<'a> {
 impl Loader<'_> {
     fn strings(&mut self) -> rusqlite::Result<()> {
         let (handles, profile) = (&mut self.handles, &mut self.profile);
-        for_each_row(
+        for_each_in_order(
             self.conn,
             "string",
             "SELECT string, text FROM string WHERE capture = ?1 ORDER BY string",
             self.number,
             &mut self.damage,
-            |row| {
+            |key, row| {
                 let text = row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?;
-                handles
-                    .strings
-                    .insert(row.get(0)?, profile.strings.intern(text));
+                handles.strings.insert(key, profile.strings.intern(text));
                 Ok(())
             },
         )
@@ -119,18 +117,18 @@ impl Loader<'_> {
 
     fn modules(&mut self) -> rusqlite::Result<()> {
         let (handles, profile) = (&mut self.handles, &mut self.profile);
-        for_each_row(
+        for_each_in_order(
             self.conn,
             "module",
             "SELECT module, path, build_id FROM module WHERE capture = ?1 ORDER BY module",
             self.number,
             &mut self.damage,
-            |row| {
+            |key, row| {
                 let module = profile.modules.intern(Module {
                     path: handles.string(row, 1)?,
                     build_id: handles.optional_string(row, 2)?,
                 });
-                handles.modules.insert(row.get(0)?, module);
+                handles.modules.insert(key, module);
                 Ok(())
             },
         )
@@ -138,7 +136,7 @@ impl Loader<'_> {
 
     fn frames(&mut self) -> rusqlite::Result<()> {
         let (handles, profile) = (&mut self.handles, &mut self.profile);
-        for_each_row(
+        for_each_in_order(
             self.conn,
             "frame",
             "SELECT frame, kind, name, name_reason, module, source, line, first_line, address,
@@ -146,9 +144,9 @@ impl Loader<'_> {
              FROM frame WHERE capture = ?1 ORDER BY frame",
             self.number,
             &mut self.damage,
-            |row| {
+            |key, row| {
                 let frame = profile.frames.intern(frame_of(row, handles)?);
-                handles.frames.insert(row.get(0)?, frame);
+                handles.frames.insert(key, frame);
                 Ok(())
             },
         )
@@ -156,13 +154,13 @@ impl Loader<'_> {
 
     fn stacks(&mut self) -> rusqlite::Result<()> {
         let (handles, profile) = (&mut self.handles, &mut self.profile);
-        for_each_row(
+        for_each_in_order(
             self.conn,
             "stack",
             "SELECT stack, parent, frame FROM stack WHERE capture = ?1 ORDER BY stack",
             self.number,
             &mut self.damage,
-            |row| {
+            |key, row| {
                 // Parents come first, so a cycle would need a parent that is not there yet.
                 let parent = row
                     .get::<_, Option<i64>>(1)?
@@ -170,7 +168,7 @@ impl Loader<'_> {
                     .transpose()?;
                 let frame = known(&handles.frames, row.get(2)?, "refers to a missing frame")?;
                 let stack = profile.stacks.push(parent, frame);
-                handles.stacks.insert(row.get(0)?, stack);
+                handles.stacks.insert(key, stack);
                 Ok(())
             },
         )
@@ -178,20 +176,20 @@ impl Loader<'_> {
 
     fn threads(&mut self) -> rusqlite::Result<()> {
         let (handles, profile) = (&mut self.handles, &mut self.profile);
-        for_each_row(
+        for_each_in_order(
             self.conn,
             "thread",
             "SELECT thread, pid, tid, comm, start_ns FROM thread WHERE capture = ?1 ORDER BY thread",
             self.number,
             &mut self.damage,
-            |row| {
+            |key, row| {
                 let thread = profile.threads.intern(Thread {
                     pid: row.get(1)?,
                     tid: row.get(2)?,
                     comm: handles.string(row, 3)?,
                     start_ns: optional_count(row, 4)?,
                 });
-                handles.threads.insert(row.get(0)?, thread);
+                handles.threads.insert(key, thread);
                 Ok(())
             },
         )
@@ -202,20 +200,20 @@ impl Loader<'_> {
         let before = self.damage.total();
         let mut samples: Vec<(i64, Sample)> = Vec::new();
         let handles = &self.handles;
-        for_each_row(
+        for_each_in_order(
             self.conn,
             "on_cpu_sample",
             "SELECT sample, time_ns, thread, stack, lua_context, vm_state, flags
              FROM on_cpu_sample WHERE capture = ?1 ORDER BY sample",
             self.number,
             &mut self.damage,
-            |row| {
-                samples.push((row.get(0)?, sample_of(row, handles, SampleKind::OnCpu)?));
+            |key, row| {
+                samples.push((key, sample_of(row, handles, SampleKind::OnCpu)?));
                 Ok(())
             },
         )?;
         let on_cpu = samples.len() as u64;
-        for_each_row(
+        for_each_in_order(
             self.conn,
             "off_cpu_sample",
             "SELECT sample, time_ns, thread, stack, lua_context, vm_state, flags,
@@ -223,9 +221,9 @@ impl Loader<'_> {
              FROM off_cpu_sample WHERE capture = ?1 ORDER BY sample",
             self.number,
             &mut self.damage,
-            |row| {
+            |key, row| {
                 let kind = SampleKind::OffCpu(off_cpu_of(row, handles)?);
-                samples.push((row.get(0)?, sample_of(row, handles, kind)?));
+                samples.push((key, sample_of(row, handles, kind)?));
                 Ok(())
             },
         )?;

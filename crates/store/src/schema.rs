@@ -1,6 +1,8 @@
 //! Marks of a case file, and what every connection to one is set to.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -57,6 +59,40 @@ pub(crate) fn harden(conn: &Connection) -> rusqlite::Result<()> {
     conn.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
     conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
     conn.pragma_update(None, "cell_size_check", true)
+}
+
+/// Bound on the work of reading a file, in steps of SQLite's virtual machine.
+///
+/// The pages of a crafted file can refer to each other so that a few kilobytes seem to hold more rows
+/// than anyone can read. A sound row costs about 15 steps and takes at least 10 bytes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WorkLimit {
+    left: Arc<AtomicI64>,
+}
+
+impl WorkLimit {
+    const STEPS_AT_LEAST: u64 = 10_000_000;
+    const STEPS_PER_BYTE: u64 = 16;
+    /// Steps between two looks at what is left.
+    const STEPS_PER_LOOK: i32 = 1_000;
+
+    /// Puts the connection under a limit that [`WorkLimit::renew`] must set.
+    pub(crate) fn install(conn: &mut Connection) -> rusqlite::Result<Self> {
+        let limit = Self::default();
+        let left = limit.left.clone();
+        let used_up = move || left.fetch_sub(1, Ordering::Relaxed) <= 0;
+        conn.progress_handler(Self::STEPS_PER_LOOK, Some(used_up))?;
+        limit.renew(0);
+        Ok(limit)
+    }
+
+    /// Allows what a sound file of this size needs.
+    pub(crate) fn renew(&self, bytes: u64) {
+        let steps = Self::STEPS_AT_LEAST.saturating_add(bytes.saturating_mul(Self::STEPS_PER_BYTE));
+        let looks = steps / u64::from(Self::STEPS_PER_LOOK.unsigned_abs());
+        let looks = i64::try_from(looks).unwrap_or(i64::MAX);
+        self.left.store(looks, Ordering::Relaxed);
+    }
 }
 
 /// Whose file this is; an error when it is not ours or newer than us. Changes nothing.

@@ -329,6 +329,66 @@ fn what_is_no_sqlite_file_is_named_so() {
     assert!(Case::create_or_open(&empty).is_ok());
 }
 
+/// A page refers to the next over and over, and so on: 70 bytes a level multiply the rows.
+#[test]
+fn pages_that_seem_to_hold_endless_rows_are_given_up_soon() {
+    let (_dir, path) = sound_case();
+    // Long texts, so that the table needs many pages and its root is an interior page.
+    edit(
+        &path,
+        "WITH RECURSIVE n (i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
+         INSERT INTO string SELECT 1, i, printf('%.*c', 100, 'x') FROM n;",
+    );
+    let page_of = |conn: &Connection, sql: &str| -> u32 {
+        conn.query_row(sql, [], |row| row.get(0)).expect("a page")
+    };
+    let conn = Connection::open(&path).expect("an SQLite file");
+    let root = page_of(
+        &conn,
+        "SELECT rootpage FROM sqlite_schema WHERE name = 'string'",
+    );
+    let size = page_of(&conn, "PRAGMA page_size") as usize;
+    drop(conn);
+    let mut bytes = std::fs::read(&path).expect("the file");
+    let start = |page: u32| (page as usize - 1) * size;
+    let number = |bytes: &[u8], at: usize| {
+        u32::from_be_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
+    };
+    let interior = bytes[start(root)..start(root) + size].to_vec();
+    assert_eq!(interior[0], 2, "an interior page of an index");
+    let cells = u16::from_be_bytes([interior[3], interior[4]]) as usize;
+    let cell = |i: usize| u16::from_be_bytes([interior[12 + 2 * i], interior[13 + 2 * i]]) as usize;
+    let children: Vec<u32> = (0..cells).map(|i| number(&interior, cell(i))).collect();
+    assert!(children.len() > 20, "{} children", children.len());
+    // The root and 15 of its former children become a chain of copies of the root.
+    let mut chain = vec![root];
+    chain.extend(&children[..15]);
+    for (i, &page) in chain.iter().enumerate() {
+        let next = chain.get(i + 1).copied().unwrap_or(children[16]);
+        let mut copy = interior.clone();
+        copy[8..12].copy_from_slice(&next.to_be_bytes());
+        for i in 0..cells {
+            copy[cell(i)..cell(i) + 4].copy_from_slice(&next.to_be_bytes());
+        }
+        bytes[start(page)..start(page) + size].copy_from_slice(&copy);
+    }
+    std::fs::write(&path, bytes).expect("a file");
+
+    let begun = std::time::Instant::now();
+    let found = findings(&load(&path));
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+    assert!(
+        found.contains(&"string: a key is not larger than the one before".to_owned()),
+        "{found:?}"
+    );
+    assert!(
+        found
+            .iter()
+            .any(|text| text.starts_with("string: not readable from here on")),
+        "{found:?}"
+    );
+}
+
 /// Asks everything of a file; any answer will do, a panic will not.
 fn ask_everything(path: &Path) {
     let Ok(case) = Case::open_read_only(path) else {
