@@ -382,6 +382,30 @@ mod tests {
         assert_eq!(loaded.profile.samples.len() as u64, flushed + 500);
     }
 
+    #[test]
+    fn a_writer_that_is_kept_waiting_says_who_holds_the_file_and_loses_nothing() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("case.tl");
+        let case = Case::create_or_open(&path).expect("a case");
+        let mut profile = Profile::default();
+        let mut writer = case.begin_capture(&Capture::default()).expect("a capture");
+        let other = case.begin_capture(&Capture::default()).expect("another");
+        other
+            .conn
+            .execute_batch("BEGIN IMMEDIATE")
+            .expect("the lock");
+        // The real writer waits longer; what it says is the same.
+        let brief = std::time::Duration::from_millis(20);
+        writer.conn.busy_timeout(brief).expect("a time-out");
+        add(&mut profile, 0);
+        let error = writer.flush(&mut profile).expect_err("the file is held");
+        assert!(matches!(error, StoreError::Busy { .. }), "{error}");
+        assert!(error.to_string().contains("another recorder is writing"));
+        other.conn.execute_batch("ROLLBACK").expect("the lock back");
+        let flushed = writer.flush(&mut profile).expect("the file is free");
+        assert_eq!(flushed.samples, 500);
+    }
+
     /// CPU time of this thread in ns, as the scheduler accounts it.
     fn cpu_ns() -> Option<u64> {
         let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
