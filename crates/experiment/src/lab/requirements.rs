@@ -174,12 +174,16 @@ fn find_resty_core(options: &str) -> Result<String, LabError> {
     }
 }
 
+/// The places tried, each once, in order.
 fn join(paths: &[PathBuf]) -> String {
-    paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect::<Vec<_>>()
-        .join(", ")
+    let mut names: Vec<String> = Vec::new();
+    for path in paths {
+        let name = path.display().to_string();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(", ")
 }
 
 #[cfg(test)]
