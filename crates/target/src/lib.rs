@@ -35,10 +35,12 @@ mod process;
 
 pub use fixture::FixtureMemory;
 pub use luajit::{
-    FunctionLayout, GlobalLayout, InterpreterError, JitLayout, JitParams, Layout, LuaLibrary,
-    NoLine, Opcodes, Prototype, PrototypeError, PrototypeLayout, References, SCAN_LIMIT,
-    StringLayout, ThreadLayout, TraceLayout, Vm, VmReject, VmScan, find_vms, identify_library,
-    interpreter_range, prototype,
+    FastFunctionNames, FunctionLayout, GlobalLayout, Handler, HandlerKind, HandlersError,
+    InterpreterError, JitLayout, JitParams, Layout, LinkType, LuaLibrary, MachineCode, NoLine,
+    Opcodes, Prototype, PrototypeError, PrototypeLayout, References, SCAN_LIMIT, StringLayout,
+    ThreadLayout, Trace, TraceError, TraceLayout, Vm, VmReject, VmScan, fast_function_names,
+    find_vms, handlers, identify_library, interpreter_range, machine_code, prototype, trace,
+    trace_at, trace_count,
 };
 pub use maps::{Mapping, Maps, Permissions, find_mapping, parse_maps};
 pub use memory::{Memory, MemoryError};

