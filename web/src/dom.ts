@@ -13,6 +13,11 @@ export function element<K extends keyof HTMLElementTagNameMap>(
   return made;
 }
 
+/** A name that may break where its words end. */
+export function breakable(name: string): (Node | string)[] {
+  return name.split(/(?<=[_./:])(?=\w)/).flatMap((part, at) => (at > 0 ? [element("wbr"), part] : [part]));
+}
+
 export function button(id: string, title: string, text: string, click: () => void): HTMLButtonElement {
   const made = element("button", { id, type: "button", title }, text);
   made.addEventListener("click", click);

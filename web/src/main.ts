@@ -55,6 +55,7 @@ class App {
   private readonly details = element("section", { id: "details", "aria-label": "Selected frame" });
   private readonly status = element("div", { id: "status", role: "status", "aria-live": "polite" });
   private readonly tip = element("div", { id: "tip", "aria-hidden": "true" });
+  private readonly body = element("div", { class: "split" });
   private readonly empty = element("p", { id: "empty" });
 
   constructor(
@@ -104,9 +105,9 @@ class App {
     const header = element("header", {}, title, panels.captureFacts(this.model), tools);
     this.graph.scroller.append(this.empty);
     const aside = element("aside", {}, this.details, this.table.root);
-    const body = element("div", { class: "split" }, this.graph.scroller, aside);
+    this.body.append(this.graph.scroller, aside);
     const footer = element("footer", {}, this.status, this.legend, this.ledger);
-    this.root.append(header, panels.warnings(this.model), body, footer, this.tip, this.help);
+    this.root.append(header, panels.warnings(this.model), this.body, footer, this.tip, this.help);
   }
 
   private fileName(extension: string): string {
@@ -133,7 +134,7 @@ class App {
   /** On paper the visible view stands as a drawing, since the canvas shows only what is scrolled to. */
   private beforePrint(): void {
     const drawing = new DOMParser().parseFromString(svg(this.shown), "image/svg+xml").documentElement;
-    this.root.append(element("div", { id: "print" }, document.adoptNode(drawing)));
+    this.body.before(element("div", { id: "print" }, document.adoptNode(drawing)));
   }
 
   // State

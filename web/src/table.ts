@@ -1,5 +1,5 @@
 // The table of functions: the graph's numbers as text that can be sorted, copied and read aloud.
-import { element } from "./dom";
+import { breakable, element } from "./dom";
 import type { Func, View } from "./payload";
 import { grouped, percent, duration, visible, whole } from "./text";
 
@@ -102,7 +102,7 @@ export class FunctionTable {
 
   private row(func: Func): HTMLElement {
     const { view, own, inclusive } = this.content as Content;
-    const name = element("button", { type: "button", title: "Find in the graph" }, visible(func.label));
+    const name = element("button", { type: "button", title: "Find in the graph" }, ...breakable(visible(func.label)));
     name.addEventListener("click", () => this.chosen(func));
     const dot = element("i", { class: `dot ${func.kind}`, "aria-hidden": "true" });
     const cells = [own[func.id], inclusive[func.id]].flatMap((weight) => [

@@ -148,3 +148,58 @@ fn identity(frame: &Frame) -> Identity {
         Identity::Code(frame.kind, frame.name, frame.module)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lua(name: &str, source: &str, first_line: u32) -> String {
+        let mut profile = Profile::default();
+        let name = profile.strings.intern(name);
+        let source = Some(profile.strings.intern(source));
+        let frame = Frame {
+            source,
+            first_line,
+            ..Frame::new(FrameKind::Lua, name)
+        };
+        let frame = profile.frames.intern(frame);
+        label(&profile, frame)
+    }
+
+    #[test]
+    fn a_lua_function_reads_as_its_name_and_its_place() {
+        assert_eq!(
+            lua("filter", "@/usr/share/apisix/plugin.lua", 578),
+            "filter plugin.lua:578"
+        );
+        assert_eq!(
+            lua("plugin.lua:120", "@/usr/share/apisix/plugin.lua", 120),
+            "plugin.lua:120"
+        );
+        assert_eq!(lua("", "@plugin.lua", 3), "plugin.lua:3");
+        assert_eq!(lua("main", "=(command line)", 0), "main (command line)");
+        assert_eq!(lua("f", "local a = 1/2\nreturn a", 1), "f local a = 1/2:1");
+        assert_eq!(lua("", "", 0), NO_NAME);
+    }
+
+    #[test]
+    fn places_of_one_function_are_one_function_and_namesakes_are_not() {
+        let mut profile = Profile::default();
+        let name = profile.strings.intern("f");
+        let source = Some(profile.strings.intern("@a.lua"));
+        let at = |first_line, line| Frame {
+            source,
+            first_line,
+            line,
+            address: line.into(),
+            ..Frame::new(FrameKind::Lua, name)
+        };
+        let [one, same, other] =
+            [at(1, 2), at(1, 3), at(9, 10)].map(|frame| profile.frames.intern(frame));
+        let native = profile.frames.intern(Frame::new(FrameKind::Native, name));
+        let functions = FunctionTable::new(&profile);
+        assert_eq!(functions.of_frame(one), functions.of_frame(same));
+        assert_ne!(functions.of_frame(one), functions.of_frame(other));
+        assert_ne!(functions.of_frame(one), functions.of_frame(native));
+    }
+}
