@@ -7,7 +7,10 @@ use libbpf_cargo::SkeletonBuilder;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("wire_constants.h"), throughline_wire::c_header())?;
-    std::fs::write(out.join("wire_assertions.h"), throughline_wire::c_assertions())?;
+    std::fs::write(
+        out.join("wire_assertions.h"),
+        throughline_wire::c_assertions(),
+    )?;
     let source = Path::new("src/bpf/throughline.bpf.c");
     SkeletonBuilder::new()
         .source(source)
@@ -20,7 +23,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "-Wno-unused-function".to_owned(),
         ])
         .build_and_generate(out.join("throughline.skel.rs"))
-        .map_err(|error| format!("the BPF program did not compile (is clang installed?): {error:?}"))?;
+        .map_err(|error| {
+            format!("the BPF program did not compile (is clang installed?): {error:?}")
+        })?;
     println!("cargo:rerun-if-changed=src/bpf");
     Ok(())
 }

@@ -13,20 +13,30 @@ struct Fold {
 }
 
 impl Keeper for Fold {
-    fn flush(&mut self, profile: &mut Profile) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn flush(
+        &mut self,
+        profile: &mut Profile,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         for sample in profile.samples.drain() {
             let (prefix, weight) = match sample.kind {
                 SampleKind::OnCpu => ("on", 1),
                 SampleKind::OffCpu(off) => ("off", off.duration.0 / 1000),
             };
-            *self.contexts.entry(format!("{prefix} {}", sample.lua.as_str())).or_default() += 1;
+            *self
+                .contexts
+                .entry(format!("{prefix} {}", sample.lua.as_str()))
+                .or_default() += 1;
             let mut names: Vec<String> = sample
                 .stack
                 .map(|stack| {
-                    profile.stacks.frames_leaf_first(stack).map(|f| {
-                        let frame = profile.frames.get(f);
-                        format!("{}:{}", profile.strings.get(frame.name), frame.line)
-                    }).collect()
+                    profile
+                        .stacks
+                        .frames_leaf_first(stack)
+                        .map(|f| {
+                            let frame = profile.frames.get(f);
+                            format!("{}:{}", profile.strings.get(frame.name), frame.line)
+                        })
+                        .collect()
                 })
                 .unwrap_or_default();
             names.push(format!("{prefix} flags={}", sample.flags.0));
@@ -41,7 +51,10 @@ impl Keeper for Fold {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<u32> = std::env::args().skip(1).map(|a| a.parse()).collect::<Result<_, _>>()?;
+    let arguments: Vec<u32> = std::env::args()
+        .skip(1)
+        .map(|a| a.parse())
+        .collect::<Result<_, _>>()?;
     let plan = RecordPlan {
         duration: Some(Duration::from_secs(arguments[0].into())),
         rate_hz: arguments[1],
@@ -57,6 +70,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         eprintln!("{weight} {stack}");
     }
     eprintln!("{:#?}", recorded.profile.capture);
-    eprintln!("{:#?}\n{:#?}\n{:?}", recorded.profile.ledger, fold.contexts, recorded.threads);
+    eprintln!(
+        "{:#?}\n{:#?}\n{:?}",
+        recorded.profile.ledger, fold.contexts, recorded.threads
+    );
     Ok(())
 }

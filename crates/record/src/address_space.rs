@@ -63,14 +63,19 @@ impl AddressSpace {
             cache: CacheX86_64::new(),
         };
         for group in mappings.chunk_by(same_file) {
-            let Some(code) = group.iter().find(|mapping| mapping.permissions.execute) else { continue };
+            let Some(code) = group.iter().find(|mapping| mapping.permissions.execute) else {
+                continue;
+            };
             match code.path.as_deref() {
                 Some(b"[vdso]") => space.add_vdso(process, code),
                 Some(path) if path.starts_with(b"/") && code.inode != 0 => {
                     space.add_file(process.pid(), group, code, images);
                 }
                 _ => space.anonymous.extend(
-                    group.iter().filter(|m| m.permissions.execute).map(|m| (m.start, m.end)),
+                    group
+                        .iter()
+                        .filter(|m| m.permissions.execute)
+                        .map(|m| (m.start, m.end)),
                 ),
             }
         }
@@ -88,7 +93,13 @@ impl AddressSpace {
             .and_then(|image| image.address_of_offset(code.offset))
             .map_or(start, |address| code.start.wrapping_sub(address));
         let path = code.path_lossy().unwrap_or_default();
-        self.add(MappedImage { start, end, bias, image, path });
+        self.add(MappedImage {
+            start,
+            end,
+            bias,
+            image,
+            path,
+        });
     }
 
     fn add_vdso(&mut self, process: &LiveProcess, code: &Mapping) {
@@ -99,7 +110,13 @@ impl AddressSpace {
             .and_then(|bytes| Image::parse(SharedBytes::from(bytes)))
             .map(Rc::new);
         let (start, end) = (code.start, code.end);
-        self.add(MappedImage { start, end, bias: start, image, path: "[vdso]".to_owned() });
+        self.add(MappedImage {
+            start,
+            end,
+            bias: start,
+            image,
+            path: "[vdso]".to_owned(),
+        });
     }
 
     fn add(&mut self, mapped: MappedImage) {
@@ -123,7 +140,11 @@ impl AddressSpace {
         {
             return Place::Image(image);
         }
-        if self.anonymous.iter().any(|&(start, end)| (start..end).contains(&address)) {
+        if self
+            .anonymous
+            .iter()
+            .any(|&(start, end)| (start..end).contains(&address))
+        {
             return Place::Anonymous;
         }
         Place::Unknown
@@ -150,13 +171,26 @@ impl AddressSpace {
     #[must_use]
     pub fn same_code(&self, other: &Self) -> bool {
         let key = |space: &Self| {
-            space.images.iter().map(|m| (m.start, m.end, m.bias)).collect::<Vec<_>>()
+            space
+                .images
+                .iter()
+                .map(|m| (m.start, m.end, m.bias))
+                .collect::<Vec<_>>()
         };
-        key(self) == key(other) && self.images.iter().zip(&other.images).all(|(a, b)| a.path == b.path)
+        key(self) == key(other)
+            && self
+                .images
+                .iter()
+                .zip(&other.images)
+                .all(|(a, b)| a.path == b.path)
     }
 }
 
 /// Neighbouring mappings of one file; the loader leaves anonymous .bss behind the last, which ends a group.
 fn same_file(a: &Mapping, b: &Mapping) -> bool {
-    a.inode != 0 && a.inode == b.inode && a.device == b.device && a.path == b.path && a.offset <= b.offset
+    a.inode != 0
+        && a.inode == b.inode
+        && a.device == b.device
+        && a.path == b.path
+        && a.offset <= b.offset
 }

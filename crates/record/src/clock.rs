@@ -55,8 +55,10 @@ impl Clocks {
             if self.per_core {
                 return Ok(());
             }
-            let new: Vec<u32> =
-                process::threads(pid).into_iter().filter(|tid| !self.threads.contains(tid)).collect();
+            let new: Vec<u32> = process::threads(pid)
+                .into_iter()
+                .filter(|tid| !self.threads.contains(tid))
+                .collect();
             if new.is_empty() {
                 return Ok(());
             }
@@ -78,7 +80,12 @@ impl Clocks {
                 Ok(())
             }
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => {
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+                ) =>
+            {
                 self.change_to_cores(program)
             }
             Err(error) => Err(error),
@@ -90,7 +97,8 @@ impl Clocks {
         self.threads.clear();
         self.per_core = true;
         for core in online_cores()? {
-            self.open.push(sys::open_clock(ClockOn::Core(core), self.period, program)?);
+            self.open
+                .push(sys::open_clock(ClockOn::Core(core), self.period, program)?);
         }
         Ok(())
     }

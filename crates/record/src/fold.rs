@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 use throughline_profile::{
-    Flags, Frame, FrameId, FrameKind, LuaContext, OffCpu, Profile, Sample, SampleKind, SwitchReason,
-    Thread, VmState,
+    Flags, Frame, FrameId, FrameKind, LuaContext, OffCpu, Profile, Sample, SampleKind,
+    SwitchReason, Thread, VmState,
 };
 use throughline_units::Nanos;
 use throughline_wire::{BaseSource, SampleRecord, fault, kind};
@@ -71,7 +71,8 @@ impl Folder {
         let now = Nanos(record.header.time_ns);
         self.stack.clear();
         for address in record.kernel() {
-            self.stack.push(self.kernel.frame(&mut self.profile, address));
+            self.stack
+                .push(self.kernel.frame(&mut self.profile, address));
         }
         let kernel_frames = self.stack.len();
         let end = self.walk_native(process, record, now);
@@ -89,7 +90,10 @@ impl Folder {
                 flags.insert(flag);
             }
         }
-        let leaf = self.stack.first().map(|&frame| self.profile.frames.get(frame));
+        let leaf = self
+            .stack
+            .first()
+            .map(|&frame| self.profile.frames.get(frame));
         if leaf.is_none_or(|frame| frame.name_reason.is_some() && !frame.kind.is_lua()) {
             flags.insert(Flags::UNSYMBOLISED_LEAF);
         }
@@ -104,7 +108,10 @@ impl Folder {
         }
         let kind = self.kind(record, kernel_frames, lua);
         let thread = self.thread(record.header.pid, record.header.tid, &record.header.comm);
-        let stack = self.profile.stacks.push_all(self.stack.iter().rev().copied());
+        let stack = self
+            .profile
+            .stacks
+            .push_all(self.stack.iter().rev().copied());
         self.profile.samples.push(Sample {
             time: now - self.start,
             thread,
@@ -117,22 +124,41 @@ impl Folder {
     }
 
     fn thread(&mut self, pid: u32, tid: u32, comm: &[u8]) -> throughline_profile::ThreadId {
-        let end = comm.iter().position(|&byte| byte == 0).unwrap_or(comm.len());
-        let comm = self.profile.strings.intern(&String::from_utf8_lossy(&comm[..end]));
-        self.profile.threads.intern(Thread { pid, tid, comm, start_ns: None })
+        let end = comm
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(comm.len());
+        let comm = self
+            .profile
+            .strings
+            .intern(&String::from_utf8_lossy(&comm[..end]));
+        self.profile.threads.intern(Thread {
+            pid,
+            tid,
+            comm,
+            start_ns: None,
+        })
     }
 
     /// Native frames into `self.native`; mappings and machine code are read again when an address is not known.
     fn walk_native(&mut self, process: &mut Process, record: &SampleRecord<'_>, now: Nanos) -> End {
         let mut end = self.unwind_once(process, record);
-        let Process { space, memory, vms, .. } = process;
+        let Process {
+            space, memory, vms, ..
+        } = process;
         let strange = self.native.iter().any(|frame| {
             frame.kind == NativeKind::Code
-                && !matches!(space.place(frame.lookup), crate::address_space::Place::Image(_))
+                && !matches!(
+                    space.place(frame.lookup),
+                    crate::address_space::Place::Image(_)
+                )
         });
         if strange {
             let mut again = false;
-            for vm in vms.iter_mut().filter(|vm| vm.vm.global_state == record.header.vm) {
+            for vm in vms
+                .iter_mut()
+                .filter(|vm| vm.vm.global_state == record.header.vm)
+            {
                 again |= vm.read_machine_code(memory, now);
             }
             again |= process.refresh(now, &mut self.images);
@@ -144,9 +170,11 @@ impl Folder {
     }
 
     fn unwind_once(&mut self, process: &mut Process, record: &SampleRecord<'_>) -> End {
-        let vm = process.vms.iter().find(|vm| vm.vm.global_state == record.header.vm).map(|vm| {
-            VmFrames::of_sample(record, vm.interpreter.clone(), vm.machine_code.clone())
-        });
+        let vm = process
+            .vms
+            .iter()
+            .find(|vm| vm.vm.global_state == record.header.vm)
+            .map(|vm| VmFrames::of_sample(record, vm.interpreter.clone(), vm.machine_code.clone()));
         unwind(&mut process.space, record, vm.as_ref(), &mut self.native)
     }
 
@@ -187,7 +215,13 @@ impl Folder {
                 process,
                 record,
                 &mut lua,
-                LuaSegment { cframe, is_leaf: i == 0, called_from_vm, kind: frame.kind, now },
+                LuaSegment {
+                    cframe,
+                    is_leaf: i == 0,
+                    called_from_vm,
+                    kind: frame.kind,
+                    now,
+                },
                 &mut flags,
             );
             lua_frames += placed;
@@ -199,13 +233,21 @@ impl Folder {
 
     /// The bytecode handler, or the machine code of a trace.
     fn push_vm_frame(&mut self, process: &Process, record: &SampleRecord<'_>, frame: &NativeFrame) {
-        let vm = process.vms.iter().find(|vm| vm.vm.global_state == record.header.vm);
+        let vm = process
+            .vms
+            .iter()
+            .find(|vm| vm.vm.global_state == record.header.vm);
         let strings = &mut self.profile.strings;
         let made = match (frame.kind, vm.and_then(|vm| vm.handler_name(frame.lookup))) {
-            (NativeKind::Trace { .. }, _) => Frame::new(FrameKind::Jit, strings.intern("[JIT code]")),
+            (NativeKind::Trace { .. }, _) => {
+                Frame::new(FrameKind::Jit, strings.intern("[JIT code]"))
+            }
             (_, Some(handler)) => Frame::new(FrameKind::Interpreter, strings.intern(handler)),
             (_, None) => {
-                let mut made = Frame::new(FrameKind::Interpreter, strings.intern("[LuaJIT interpreter]"));
+                let mut made = Frame::new(
+                    FrameKind::Interpreter,
+                    strings.intern("[LuaJIT interpreter]"),
+                );
                 made.name_reason = Some(strings.intern("between_handlers"));
                 made
             }
@@ -222,11 +264,22 @@ impl Folder {
         segment: LuaSegment,
         flags: &mut Flags,
     ) -> usize {
-        let Some(thread) = lua_thread(record, segment.cframe) else { return 0 };
+        let Some(thread) = lua_thread(record, segment.cframe) else {
+            return 0;
+        };
         let mut callees = std::mem::take(&mut self.callees);
         let innermost = lua.segment(thread, &mut callees);
-        let Process { vms, memory, names, space, .. } = process;
-        let Some(vm) = vms.iter_mut().find(|vm| vm.vm.global_state == record.header.vm) else {
+        let Process {
+            vms,
+            memory,
+            names,
+            space,
+            ..
+        } = process;
+        let Some(vm) = vms
+            .iter_mut()
+            .find(|vm| vm.vm.global_state == record.header.vm)
+        else {
             return 0;
         };
         let mut placed = 0;
@@ -266,26 +319,38 @@ impl Folder {
         placed
     }
 
-    fn kind(&mut self, record: &SampleRecord<'_>, kernel_frames: usize, lua: LuaContext) -> SampleKind {
+    fn kind(
+        &mut self,
+        record: &SampleRecord<'_>,
+        kernel_frames: usize,
+        lua: LuaContext,
+    ) -> SampleKind {
         let h = &record.header;
         if h.kind == kind::ON_CPU {
             return SampleKind::OnCpu;
         }
-        let waker = (h.waker_tid != 0)
-            .then(|| self.thread(h.waker_pid, h.waker_tid, &h.waker_comm));
+        let waker =
+            (h.waker_tid != 0).then(|| self.thread(h.waker_pid, h.waker_tid, &h.waker_comm));
         let waits_for_work = lua != LuaContext::With
-            && self.stack[..kernel_frames.min(self.stack.len())].to_vec().into_iter().any(|frame| {
-                let profile = &self.profile;
-                *self.idle_frames.entry(frame).or_insert_with(|| {
-                    let name = profile.strings.get(profile.frames.get(frame).name);
-                    IDLE_WAITS.iter().any(|wait| name.contains(wait))
-                })
-            });
+            && self.stack[..kernel_frames.min(self.stack.len())]
+                .to_vec()
+                .into_iter()
+                .any(|frame| {
+                    let profile = &self.profile;
+                    *self.idle_frames.entry(frame).or_insert_with(|| {
+                        let name = profile.strings.get(profile.frames.get(frame).name);
+                        IDLE_WAITS.iter().any(|wait| name.contains(wait))
+                    })
+                });
         let voluntary = h.task_state != 0;
         SampleKind::OffCpu(OffCpu {
             duration: Nanos(h.blocked_ns),
             runnable: (h.runnable_ns != u64::MAX).then_some(Nanos(h.runnable_ns)),
-            reason: if voluntary { SwitchReason::Voluntary } else { SwitchReason::Preempted },
+            reason: if voluntary {
+                SwitchReason::Voluntary
+            } else {
+                SwitchReason::Preempted
+            },
             waker,
             idle: voluntary && waits_for_work,
         })
@@ -293,9 +358,12 @@ impl Folder {
 
     /// Whether the stack runs in an interpreter for which no VM is known.
     fn in_unknown_vm(&self, process: &Process) -> bool {
-        self.native
-            .iter()
-            .any(|frame| process.interpreters.iter().any(|range| range.contains(&frame.lookup)))
+        self.native.iter().any(|frame| {
+            process
+                .interpreters
+                .iter()
+                .any(|range| range.contains(&frame.lookup))
+        })
     }
 }
 
@@ -320,11 +388,11 @@ fn top_pc(
     if matches!(segment.kind, NativeKind::Trace { .. }) {
         let number = u32::try_from(record.header.vm_state).ok()?;
         let start = vm.trace_start(memory, number, segment.now)?;
-        return vm.contains(memory, code, start, segment.now).then_some(start);
+        return vm
+            .contains(memory, code, start, segment.now)
+            .then_some(start);
     }
-    let register = (innermost
-        && segment.is_leaf
-        && record.base_source() == BaseSource::Register)
+    let register = (innermost && segment.is_leaf && record.base_source() == BaseSource::Register)
         .then_some(record.header.bx);
     register
         .into_iter()
@@ -341,14 +409,21 @@ fn lua_context(
     lua_frames: usize,
 ) -> LuaContext {
     let in_interpreter = || {
-        native
-            .iter()
-            .any(|frame| process.interpreters.iter().any(|range| range.contains(&frame.lookup)))
+        native.iter().any(|frame| {
+            process
+                .interpreters
+                .iter()
+                .any(|range| range.contains(&frame.lookup))
+        })
     };
     if lua_frames > 0 {
         LuaContext::With
     } else if vm_frames > 0 {
-        if record.header.faults & LUA_FAULTS != 0 { LuaContext::WalkFailed } else { LuaContext::VmEntry }
+        if record.header.faults & LUA_FAULTS != 0 {
+            LuaContext::WalkFailed
+        } else {
+            LuaContext::VmEntry
+        }
     } else if process.vms.is_empty() {
         if process.facts.lua_unreadable.is_some() || in_interpreter() {
             LuaContext::VmUnreadable

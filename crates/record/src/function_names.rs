@@ -78,22 +78,33 @@ fn name_on_line(line: &str) -> Option<String> {
         return None;
     }
     let after = line[at + keyword.len()..].trim_start();
-    let declared: String =
-        after.chars().take_while(|&c| is_word(c) || c == '.' || c == ':').collect();
-    let name = if declared.is_empty() { assigned_name(&line[..at]) } else { Some(declared) }?;
+    let declared: String = after
+        .chars()
+        .take_while(|&c| is_word(c) || c == '.' || c == ':')
+        .collect();
+    let name = if declared.is_empty() {
+        assigned_name(&line[..at])
+    } else {
+        Some(declared)
+    }?;
     Some(name.strip_prefix("_M.").unwrap_or(&name).to_owned())
 }
 
 /// `NAME` of `local NAME = `, `t.NAME = `, `["NAME"] = ` before an anonymous function.
 fn assigned_name(before: &str) -> Option<String> {
     let target = before.trim_end().strip_suffix('=')?.trim_end();
-    if let Some(key) = target.strip_suffix("\"]").or_else(|| target.strip_suffix("']")) {
+    if let Some(key) = target
+        .strip_suffix("\"]")
+        .or_else(|| target.strip_suffix("']"))
+    {
         let start = key.rfind(['"', '\''])? + 1;
         return Some(key[start..].to_owned()).filter(|name| !name.is_empty());
     }
     let start = target
         .rfind(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.' || c == ':'))
-        .map_or(0, |at| at + target[at..].chars().next().map_or(1, char::len_utf8));
+        .map_or(0, |at| {
+            at + target[at..].chars().next().map_or(1, char::len_utf8)
+        });
     Some(target[start..].to_owned()).filter(|name| !name.is_empty())
 }
 
@@ -107,12 +118,30 @@ mod tests {
 
     #[test]
     fn the_forms_in_which_lua_names_a_function_are_read() {
-        assert_eq!(name("local function filter(conf, plugins)").as_deref(), Some("filter"));
-        assert_eq!(name("function _M.run_global_rules(api_ctx)").as_deref(), Some("run_global_rules"));
-        assert_eq!(name("function Router:match(uri)").as_deref(), Some("Router:match"));
-        assert_eq!(name("  local log = function(level, ...)").as_deref(), Some("log"));
-        assert_eq!(name("handlers.access = function() return end").as_deref(), Some("handlers.access"));
-        assert_eq!(name("t[\"on close\"] = function()").as_deref(), Some("on close"));
+        assert_eq!(
+            name("local function filter(conf, plugins)").as_deref(),
+            Some("filter")
+        );
+        assert_eq!(
+            name("function _M.run_global_rules(api_ctx)").as_deref(),
+            Some("run_global_rules")
+        );
+        assert_eq!(
+            name("function Router:match(uri)").as_deref(),
+            Some("Router:match")
+        );
+        assert_eq!(
+            name("  local log = function(level, ...)").as_deref(),
+            Some("log")
+        );
+        assert_eq!(
+            name("handlers.access = function() return end").as_deref(),
+            Some("handlers.access")
+        );
+        assert_eq!(
+            name("t[\"on close\"] = function()").as_deref(),
+            Some("on close")
+        );
         assert_eq!(name("{ run = function(self)").as_deref(), Some("run"));
     }
 

@@ -4,12 +4,13 @@ use std::cell::OnceCell;
 use std::fs::File;
 use std::io::Read;
 use std::ops::{Deref, Range};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use framehop::ExplicitModuleSectionInfo;
 use object::{Object, ObjectSection, ObjectSegment, SectionKind};
 use rustc_hash::FxHashMap;
-use throughline_symbols::{ModuleSymbols, Options, SharedBytes};
+use throughline_symbols::{DebugFileFinder, DebugKey, ModuleSymbols, Options, SharedBytes};
 use throughline_target::{LuaLibrary, Mapping, identify_library, interpreter_range};
 
 use crate::sys;
@@ -31,6 +32,12 @@ impl Deref for Section {
     }
 }
 
+/// Where a file lies, for the search for its debug file.
+struct Origin {
+    root: PathBuf,
+    path: PathBuf,
+}
+
 /// One ELF file.
 pub struct Image {
     /// The bytes.
@@ -39,14 +46,21 @@ pub struct Image {
     segments: Vec<(Range<u64>, u64)>,
     sections: FxHashMap<&'static str, (Range<u64>, Range<usize>)>,
     executable: Vec<(Range<u64>, Range<usize>)>,
+    origin: Option<Origin>,
     symbols: OnceCell<Result<ModuleSymbols, String>>,
     lua: OnceCell<LuaLibrary>,
     interpreter: OnceCell<Option<Range<u64>>>,
 }
 
 /// Sections that unwinding needs.
-const UNWIND_SECTIONS: [&str; 6] =
-    [".text", ".eh_frame", ".eh_frame_hdr", ".debug_frame", ".got", ".gopclntab"];
+const UNWIND_SECTIONS: [&str; 6] = [
+    ".text",
+    ".eh_frame",
+    ".eh_frame_hdr",
+    ".debug_frame",
+    ".got",
+    ".gopclntab",
+];
 
 impl Image {
     /// Parses a file.
@@ -55,7 +69,8 @@ impl Image {
     /// A sentence when it is no ELF file.
     pub fn parse(file: SharedBytes) -> Result<Self, String> {
         let shared = file.clone();
-        let elf = object::File::parse(&*shared).map_err(|error| format!("not an ELF file: {error}"))?;
+        let elf =
+            object::File::parse(&*shared).map_err(|error| format!("not an ELF file: {error}"))?;
         let segments = elf
             .segments()
             .map(|segment| {
@@ -67,7 +82,10 @@ impl Image {
         let mut executable = Vec::new();
         for section in elf.sections() {
             let address = section.address()..section.address().saturating_add(section.size());
-            let Some(bytes) = section.file_range().and_then(|(at, size)| file_range(&file, at, size)) else {
+            let Some(bytes) = section
+                .file_range()
+                .and_then(|(at, size)| file_range(&file, at, size))
+            else {
                 continue;
             };
             if section.kind() == SectionKind::Text {
@@ -84,6 +102,7 @@ impl Image {
             segments,
             sections,
             executable,
+            origin: None,
             symbols: OnceCell::new(),
             lua: OnceCell::new(),
             interpreter: OnceCell::new(),
@@ -105,8 +124,11 @@ impl Image {
     pub fn symbols(&self) -> Result<&ModuleSymbols, &str> {
         self.symbols
             .get_or_init(|| {
-                let symbols = ModuleSymbols::parse(self.file.clone(), &Options::default())
+                let mut symbols = ModuleSymbols::parse(self.file.clone(), &Options::default())
                     .map_err(|error| error.to_string())?;
+                if let Some(origin) = &self.origin {
+                    attach_debug_file(&mut symbols, origin);
+                }
                 Ok(symbols)
             })
             .as_ref()
@@ -120,13 +142,19 @@ impl Image {
 
     /// The machine code of LuaJIT's interpreter in the file, as virtual addresses of the file.
     pub fn interpreter(&self) -> Option<&Range<u64>> {
-        self.interpreter.get_or_init(|| interpreter_range(&self.file).ok()).as_ref()
+        self.interpreter
+            .get_or_init(|| interpreter_range(&self.file).ok())
+            .as_ref()
     }
 
     /// Whether the bytes before this address are a call instruction, so that it can be a return address.
     #[must_use]
     pub fn follows_call(&self, address: u64) -> bool {
-        let Some((range, bytes)) = self.executable.iter().find(|(range, _)| range.contains(&address)) else {
+        let Some((range, bytes)) = self
+            .executable
+            .iter()
+            .find(|(range, _)| range.contains(&address))
+        else {
             return false;
         };
         let at = bytes.start + (address - range.start) as usize;
@@ -139,9 +167,10 @@ impl Image {
     pub fn unwind_sections(&self) -> ExplicitModuleSectionInfo<Section> {
         let range = |name: &str| self.sections.get(name).map(|(address, _)| address.clone());
         let data = |name: &str| {
-            self.sections
-                .get(name)
-                .map(|(_, bytes)| Section { file: self.file.clone(), range: bytes.clone() })
+            self.sections.get(name).map(|(_, bytes)| Section {
+                file: self.file.clone(),
+                range: bytes.clone(),
+            })
         };
         ExplicitModuleSectionInfo {
             text_svma: range(".text"),
@@ -153,6 +182,22 @@ impl Image {
             got_svma: range(".got"),
             debug_frame: data(".debug_frame"),
             ..empty_sections()
+        }
+    }
+}
+
+/// Adds the debug file of a module when one is installed, in the process's file system or in this one's.
+fn attach_debug_file(symbols: &mut ModuleSymbols, origin: &Origin) {
+    for root in [&*origin.root, Path::new("/")] {
+        let found = DebugFileFinder::new(root).find(DebugKey {
+            build_id: symbols.build_id(),
+            link: symbols.debug_link(),
+            module: Some(&origin.path),
+        });
+        if let Ok(found) = found
+            && symbols.add_debug_file(found.file).is_ok()
+        {
+            return;
         }
     }
 }
@@ -185,7 +230,13 @@ fn file_range(file: &[u8], offset: u64, size: u64) -> Option<Range<usize>> {
 
 /// Call forms of x86-64: E8 rel32, and FF /2 with a register or memory operand of 2 to 7 bytes (Intel SDM, CALL).
 fn ends_in_call(before: &[u8]) -> bool {
-    let back = |n: usize| before.len().checked_sub(n).and_then(|i| before.get(i)).copied();
+    let back = |n: usize| {
+        before
+            .len()
+            .checked_sub(n)
+            .and_then(|i| before.get(i))
+            .copied()
+    };
     if back(5) == Some(0xe8) {
         return true;
     }
@@ -210,7 +261,15 @@ impl Images {
         if let Some(known) = self.known.get(&key) {
             return known.clone();
         }
-        let image = read_mapped_file(pid, mapping).and_then(Image::parse).map(Rc::new);
+        let image = read_mapped_file(pid, mapping)
+            .and_then(Image::parse)
+            .map(|mut image| {
+                image.origin = Some(Origin {
+                    root: format!("/proc/{pid}/root").into(),
+                    path: mapping.path_lossy().unwrap_or_default().into(),
+                });
+                Rc::new(image)
+            });
         self.known.insert(key, image.clone());
         image
     }
@@ -218,8 +277,14 @@ impl Images {
 
 /// The file behind a mapping, also when its name is gone or means another file outside the container.
 fn read_mapped_file(pid: u32, mapping: &Mapping) -> Result<SharedBytes, String> {
-    let by_map = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
-    let by_path = format!("/proc/{pid}/root{}", mapping.path_lossy().unwrap_or_default());
+    let by_map = format!(
+        "/proc/{pid}/map_files/{:x}-{:x}",
+        mapping.start, mapping.end
+    );
+    let by_path = format!(
+        "/proc/{pid}/root{}",
+        mapping.path_lossy().unwrap_or_default()
+    );
     let file = File::open(by_map)
         .or_else(|_| File::open(by_path))
         .map_err(|error| format!("its file cannot be opened: {error}"))?;
@@ -228,10 +293,14 @@ fn read_mapped_file(pid: u32, mapping: &Mapping) -> Result<SharedBytes, String> 
         return Err("it is no regular file".to_owned());
     }
     if facts.len() > READ_BYTES_MAX {
-        return sys::map_file(&file).map(SharedBytes::new).map_err(|error| error.to_string());
+        return sys::map_file(&file)
+            .map(SharedBytes::new)
+            .map_err(|error| error.to_string());
     }
     let mut bytes = Vec::with_capacity(facts.len() as usize);
-    file.take(READ_BYTES_MAX).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    file.take(READ_BYTES_MAX)
+        .read_to_end(&mut bytes)
+        .map_err(|error| error.to_string())?;
     Ok(bytes.into())
 }
 

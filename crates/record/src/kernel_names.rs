@@ -14,7 +14,10 @@ impl KernelNames {
     /// Nothing is read before the first address is asked for.
     #[must_use]
     pub fn new() -> Self {
-        Self { symbols: None, frames: FxHashMap::default() }
+        Self {
+            symbols: None,
+            frames: FxHashMap::default(),
+        }
     }
 
     /// The frame of a kernel address.
@@ -22,20 +25,28 @@ impl KernelNames {
         if let Some(&frame) = self.frames.get(&address) {
             return frame;
         }
-        let symbols = self
-            .symbols
-            .get_or_insert_with(|| Kallsyms::parse(&std::fs::read("/proc/kallsyms").unwrap_or_default()));
+        let symbols = self.symbols.get_or_insert_with(|| {
+            Kallsyms::parse(&std::fs::read("/proc/kallsyms").unwrap_or_default())
+        });
         let lookup = symbols.lookup(address);
         let module = format!("[{}]", symbols.module(address).unwrap_or("kernel"));
         let strings = &mut profile.strings;
-        let mut frame = Frame::new(FrameKind::Kernel, strings.intern(&lookup.label(&module, address)));
-        frame.name_reason = lookup.reason().map(|reason| strings.intern(reason.as_str()));
+        let mut frame = Frame::new(
+            FrameKind::Kernel,
+            strings.intern(&lookup.label(&module, address)),
+        );
+        frame.name_reason = lookup
+            .reason()
+            .map(|reason| strings.intern(reason.as_str()));
         if let Lookup::Named { function_start, .. } = lookup {
             // Kernel addresses are secret and differ at every boot: only the offset in the function is kept.
             frame.address = address.wrapping_sub(function_start);
         }
         let path = strings.intern(&module);
-        frame.module = Some(profile.modules.intern(Module { path, build_id: None }));
+        frame.module = Some(profile.modules.intern(Module {
+            path,
+            build_id: None,
+        }));
         let frame = profile.frames.intern(frame);
         self.frames.insert(address, frame);
         frame

@@ -9,6 +9,7 @@
 
 mod address_space;
 mod clock;
+mod coverage;
 mod fold;
 mod function_names;
 mod image;
@@ -23,6 +24,7 @@ mod session;
 mod sys;
 mod unwind;
 
+pub use coverage::{ModuleCoverage, symbol_coverage};
 pub use plan::{PlanError, RecordPlan, SAFE_DURATION, SAFE_RATE_HZ};
 pub use programs::ProgramsError;
 pub use session::{Keeper, Progress, RecordError, Recorded, ThreadTimes, record, sample_counts};

@@ -40,8 +40,11 @@ impl LuaStacks {
     /// Takes the frames of a record apart by Lua thread.
     #[must_use]
     pub fn of_sample(record: &SampleRecord<'_>) -> Self {
-        let mut states: Vec<(u64, Vec<LuaFrame>, usize)> =
-            record.states().iter().map(|state| (state.address, Vec::new(), 0)).collect();
+        let mut states: Vec<(u64, Vec<LuaFrame>, usize)> = record
+            .states()
+            .iter()
+            .map(|state| (state.address, Vec::new(), 0))
+            .collect();
         for frame in record.lua() {
             if let Some((_, frames, _)) = states.get_mut(frame.state as usize) {
                 frames.push(frame);
@@ -54,7 +57,11 @@ impl LuaStacks {
     /// first segment.
     pub fn segment(&mut self, lua_thread: u64, into: &mut Vec<Callee>) -> bool {
         into.clear();
-        let Some(index) = self.states.iter().position(|(address, ..)| *address == lua_thread) else {
+        let Some(index) = self
+            .states
+            .iter()
+            .position(|(address, ..)| *address == lua_thread)
+        else {
             return false;
         };
         let (_, frames, cursor) = &mut self.states[index];
@@ -85,8 +92,13 @@ impl LuaStacks {
 fn callee(frame: &LuaFrame, pc: Option<u64>) -> Option<Callee> {
     match frame.ffid {
         LuaFrame::DUMMY => None,
-        0 => Some(Callee::Lua { code: frame.code, pc }),
-        C_FUNCTION => Some(Callee::C { address: frame.code }),
+        0 => Some(Callee::Lua {
+            code: frame.code,
+            pc,
+        }),
+        C_FUNCTION => Some(Callee::C {
+            address: frame.code,
+        }),
         ffid => Some(Callee::Builtin { ffid }),
     }
 }

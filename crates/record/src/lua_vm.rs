@@ -5,8 +5,8 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 use throughline_profile::{Frame, FrameId, FrameKind, Profile};
 use throughline_target::{
-    FastFunctionNames, Handler, LiveProcess, Prototype, Vm, fast_function_names, handlers, machine_code,
-    prototype, trace,
+    FastFunctionNames, Handler, LiveProcess, Prototype, Vm, fast_function_names, handlers,
+    machine_code, prototype, trace,
 };
 use throughline_units::Nanos;
 
@@ -72,7 +72,9 @@ impl LuaVm {
     /// The bytecode handler or fast function at an address of the interpreter.
     #[must_use]
     pub fn handler_name(&self, address: u64) -> Option<&str> {
-        let after = self.handlers.partition_point(|handler| handler.address <= address);
+        let after = self
+            .handlers
+            .partition_point(|handler| handler.address <= address);
         let handler = self.handlers.get(after.checked_sub(1)?)?;
         (address < handler.end).then_some(&*handler.name)
     }
@@ -94,29 +96,56 @@ impl LuaVm {
         {
             return start;
         }
-        let start = trace(memory, &self.vm, number).ok().map(|trace| trace.start_pc + 4);
+        let start = trace(memory, &self.vm, number)
+            .ok()
+            .map(|trace| trace.start_pc + 4);
         self.trace_starts.insert(number, (now, start));
         start
     }
 
     /// Whether a PC lies in a function's bytecode.
     pub fn contains(&mut self, memory: &LiveProcess, code: u64, pc: u64, now: Nanos) -> bool {
-        self.prototype(memory, code, now).is_ok_and(|prototype| prototype.contains(pc))
+        self.prototype(memory, code, now)
+            .is_ok_and(|prototype| prototype.contains(pc))
     }
 
-    fn prototype(&mut self, memory: &LiveProcess, code: u64, now: Nanos) -> Result<&Prototype, &str> {
-        let fresh = self.prototypes.get(&code).is_some_and(|known| now - known.checked < PROTOTYPE_TRUSTED);
+    fn prototype(
+        &mut self,
+        memory: &LiveProcess,
+        code: u64,
+        now: Nanos,
+    ) -> Result<&Prototype, &str> {
+        let fresh = self
+            .prototypes
+            .get(&code)
+            .is_some_and(|known| now - known.checked < PROTOTYPE_TRUSTED);
         if !fresh {
             let read = prototype(memory, &self.vm.layout, code).map_err(|error| error.to_string());
             let changed = match (self.prototypes.get(&code), &read) {
-                (Some(Known { prototype: Ok(old), .. }), Ok(new)) => old != new,
+                (
+                    Some(Known {
+                        prototype: Ok(old), ..
+                    }),
+                    Ok(new),
+                ) => old != new,
                 // What was readable once was this function; that it is gone now says nothing about then.
-                (Some(Known { prototype: Ok(_), .. }), Err(_)) => false,
+                (
+                    Some(Known {
+                        prototype: Ok(_), ..
+                    }),
+                    Err(_),
+                ) => false,
                 _ => true,
             };
             if changed {
                 self.frames.retain(|&(of, _), _| of != code);
-                self.prototypes.insert(code, Known { prototype: read, checked: now });
+                self.prototypes.insert(
+                    code,
+                    Known {
+                        prototype: read,
+                        checked: now,
+                    },
+                );
             } else if let Some(known) = self.prototypes.get_mut(&code) {
                 known.checked = now;
             }
@@ -145,7 +174,8 @@ impl LuaVm {
             Ok(prototype) => named_frame(context, prototype, pc),
             Err(_) => {
                 let strings = &mut context.profile.strings;
-                let mut frame = Frame::new(FrameKind::Lua, strings.intern("(unreadable Lua function)"));
+                let mut frame =
+                    Frame::new(FrameKind::Lua, strings.intern("(unreadable Lua function)"));
                 frame.name_reason = Some(strings.intern("prototype_unreadable"));
                 frame
             }
@@ -170,7 +200,11 @@ pub struct NamingContext<'a> {
 
 fn named_frame(context: &mut NamingContext<'_>, prototype: &Prototype, pc: u64) -> Frame {
     let chunk = String::from_utf8_lossy(&prototype.chunk_name);
-    let first_line = if prototype.is_builtin() { 0 } else { prototype.first_line };
+    let first_line = if prototype.is_builtin() {
+        0
+    } else {
+        prototype.first_line
+    };
     let name = context.names.name(context.memory.pid(), &chunk, first_line);
     let strings = &mut context.profile.strings;
     let place = || {

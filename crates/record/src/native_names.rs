@@ -31,9 +31,14 @@ impl GrowingPerfMap {
     /// Opens the perf map of a process in the process's own file system and pid namespace.
     fn open(pid: u32) -> Option<Self> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let own_pid = status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().last())?;
+        let own_pid = status
+            .lines()
+            .find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().last())?;
         let file = File::open(format!("/proc/{pid}/root/tmp/perf-{own_pid}.map")).ok()?;
-        file.metadata().ok()?.is_file().then(|| Self { file, map: PerfMap::new() })
+        file.metadata().ok()?.is_file().then(|| Self {
+            file,
+            map: PerfMap::new(),
+        })
     }
 
     fn read_more(&mut self) {
@@ -72,21 +77,33 @@ impl NativeNames {
                 }
                 Rc::new([frame])
             }
-            Place::Unknown => {
-                Rc::new([nameless(profile, "[unmapped address]", NameReason::AnonymousMemory.as_str())])
-            }
+            Place::Unknown => Rc::new([nameless(
+                profile,
+                "[unmapped address]",
+                NameReason::AnonymousMemory.as_str(),
+            )]),
         };
         self.frames.insert(address, frames.clone());
         frames
     }
 
-    fn anonymous_frame(&mut self, profile: &mut Profile, pid: u32, address: u64, now: Nanos) -> FrameId {
+    fn anonymous_frame(
+        &mut self,
+        profile: &mut Profile,
+        pid: u32,
+        address: u64,
+        now: Nanos,
+    ) -> FrameId {
         let found = |map: &Option<GrowingPerfMap>| match map.as_ref()?.map.lookup(address) {
             Lookup::Named { function, .. } => Some(function.display),
             Lookup::Unnamed { .. } => None,
         };
         let mut name = found(&self.perf_map);
-        if name.is_none() && self.perf_map_read.is_none_or(|read| now - read > PERF_MAP_TRUSTED) {
+        if name.is_none()
+            && self
+                .perf_map_read
+                .is_none_or(|read| now - read > PERF_MAP_TRUSTED)
+        {
             self.perf_map_read = Some(now);
             if self.perf_map.is_none() {
                 self.perf_map = GrowingPerfMap::open(pid);
@@ -97,7 +114,11 @@ impl NativeNames {
             name = found(&self.perf_map);
         }
         let Some(name) = name else {
-            return nameless(profile, "[anonymous code]", NameReason::AnonymousMemory.as_str());
+            return nameless(
+                profile,
+                "[anonymous code]",
+                NameReason::AnonymousMemory.as_str(),
+            );
         };
         let frame = Frame::new(FrameKind::OtherJit, profile.strings.intern(&name));
         profile.frames.intern(frame)
@@ -117,10 +138,15 @@ fn image_frames(profile: &mut Profile, mapped: &MappedImage, address: u64) -> Ve
     let (lookup, build_id) = match mapped.image.as_ref().map(|image| image.symbols()) {
         Ok(Ok(symbols)) => (
             symbols.lookup(own_address),
-            symbols.build_id().map(|id| profile.strings.intern(&id.to_string())),
+            symbols
+                .build_id()
+                .map(|id| profile.strings.intern(&id.to_string())),
         ),
         Ok(Err(_)) | Err(_) => (
-            Lookup::Unnamed { function_start: None, reason: NameReason::Unreadable },
+            Lookup::Unnamed {
+                function_start: None,
+                reason: NameReason::Unreadable,
+            },
             None,
         ),
     };
@@ -135,7 +161,10 @@ fn image_frames(profile: &mut Profile, mapped: &MappedImage, address: u64) -> Ve
         }
     };
     let mut frames = Vec::new();
-    if let Lookup::Named { inlined, source, .. } = &lookup {
+    if let Lookup::Named {
+        inlined, source, ..
+    } = &lookup
+    {
         for call in inlined {
             let mut frame = base.clone();
             frame.name = profile.strings.intern(&call.function.display);
@@ -145,8 +174,12 @@ fn image_frames(profile: &mut Profile, mapped: &MappedImage, address: u64) -> Ve
         }
         place(profile, &mut base, source.as_ref());
     }
-    base.name = profile.strings.intern(&lookup.label(file_name, own_address));
-    base.name_reason = lookup.reason().map(|reason| profile.strings.intern(reason.as_str()));
+    base.name = profile
+        .strings
+        .intern(&lookup.label(file_name, own_address));
+    base.name_reason = lookup
+        .reason()
+        .map(|reason| profile.strings.intern(reason.as_str()));
     frames.push(profile.frames.intern(base));
     frames
 }

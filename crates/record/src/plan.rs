@@ -100,7 +100,12 @@ impl RecordPlan {
             return Err(PlanError::StackBytes);
         }
         self.check_safety()?;
-        Ok(self.on_cpu.then(|| lockstep_warning(self.rate_hz)).flatten().into_iter().collect())
+        Ok(self
+            .on_cpu
+            .then(|| lockstep_warning(self.rate_hz))
+            .flatten()
+            .into_iter()
+            .collect())
     }
 
     fn check_safety(&self) -> Result<(), PlanError> {
@@ -152,17 +157,38 @@ mod tests {
 
     #[test]
     fn rates_that_divide_a_round_number_are_warned_of() {
-        let plan = RecordPlan { rate_hz: 100, ..RecordPlan::default() };
+        let plan = RecordPlan {
+            rate_hz: 100,
+            ..RecordPlan::default()
+        };
         let warnings = plan.check().expect("allowed");
         assert!(warnings[0].contains("lockstep") && warnings[0].contains("99 Hz"));
     }
 
     #[test]
     fn beyond_the_safe_limits_the_user_must_insist() {
-        let fast = RecordPlan { rate_hz: 499, ..RecordPlan::default() };
-        assert!(fast.check().expect_err("refused").to_string().contains("--beyond-safe"));
-        assert!(RecordPlan { beyond_safe: true, ..fast }.check().is_ok());
-        let long = RecordPlan { duration: Some(Duration::from_secs(61)), ..RecordPlan::default() };
+        let fast = RecordPlan {
+            rate_hz: 499,
+            ..RecordPlan::default()
+        };
+        assert!(
+            fast.check()
+                .expect_err("refused")
+                .to_string()
+                .contains("--beyond-safe")
+        );
+        assert!(
+            RecordPlan {
+                beyond_safe: true,
+                ..fast
+            }
+            .check()
+            .is_ok()
+        );
+        let long = RecordPlan {
+            duration: Some(Duration::from_secs(61)),
+            ..RecordPlan::default()
+        };
         assert!(long.check().is_err());
     }
 }

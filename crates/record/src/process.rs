@@ -47,7 +47,12 @@ impl Process {
         let memory = LiveProcess::open(pid)?;
         let space = AddressSpace::read(&memory, images)?;
         let mut process = Self {
-            facts: Target { pid, comm: comm(pid), exe: exe(pid), ..Target::default() },
+            facts: Target {
+                pid,
+                comm: comm(pid),
+                exe: exe(pid),
+                ..Target::default()
+            },
             memory,
             space,
             vms: Vec::new(),
@@ -67,7 +72,9 @@ impl Process {
             return false;
         }
         self.mappings_read = now;
-        let Ok(space) = AddressSpace::read(&self.memory, images) else { return false };
+        let Ok(space) = AddressSpace::read(&self.memory, images) else {
+            return false;
+        };
         if space.same_code(&self.space) {
             // Anonymous memory and the mappings themselves may still differ.
             self.space = space;
@@ -92,7 +99,12 @@ impl Process {
         }
         let before: Vec<u64> = self.vms.iter().map(|vm| vm.vm.global_state).collect();
         self.find_lua(now);
-        before != self.vms.iter().map(|vm| vm.vm.global_state).collect::<Vec<_>>()
+        before
+            != self
+                .vms
+                .iter()
+                .map(|vm| vm.vm.global_state)
+                .collect::<Vec<_>>()
     }
 
     /// Fills `vms`, `interpreters` and the facts about them.
@@ -113,7 +125,10 @@ impl Process {
                         mapped.path
                     ));
                 }
-                LuaLibrary::LuaJit { references: References::Compact, version } => {
+                LuaLibrary::LuaJit {
+                    references: References::Compact,
+                    version,
+                } => {
                     self.facts.lua_unreadable = Some(format!(
                         "{} is {version} without GC64 (32-bit references), which cannot be read; its C frames are recorded",
                         mapped.path
@@ -124,7 +139,8 @@ impl Process {
                     version.clone_from(found);
                     if let Some(range) = image.interpreter() {
                         self.interpreters.push(
-                            range.start.wrapping_add(mapped.bias)..range.end.wrapping_add(mapped.bias),
+                            range.start.wrapping_add(mapped.bias)
+                                ..range.end.wrapping_add(mapped.bias),
                         );
                     }
                 }
@@ -135,10 +151,16 @@ impl Process {
             self.facts.lua_vms.clear();
             return;
         }
-        let Ok(scan) = find_vms(&self.memory, &self.space.mappings) else { return };
+        let Ok(scan) = find_vms(&self.memory, &self.space.mappings) else {
+            return;
+        };
         let mut vms = Vec::new();
         for vm in scan.vms {
-            if let Some(known) = self.vms.iter().position(|old| old.vm.global_state == vm.global_state) {
+            if let Some(known) = self
+                .vms
+                .iter()
+                .position(|old| old.vm.global_state == vm.global_state)
+            {
                 vms.push(self.vms.swap_remove(known));
                 continue;
             }
@@ -172,7 +194,10 @@ impl Process {
     /// What the BPF program must know of the process.
     #[must_use]
     pub fn entry(&self) -> TargetEntry {
-        let mut entry = TargetEntry { recorded: 1, ..TargetEntry::default() };
+        let mut entry = TargetEntry {
+            recorded: 1,
+            ..TargetEntry::default()
+        };
         for (slot, vm) in entry.vms.iter_mut().zip(self.vms.iter().take(VMS_MAX)) {
             *slot = VmEntry {
                 global_state: vm.vm.global_state,
@@ -184,7 +209,11 @@ impl Process {
             entry.vms_len += 1;
         }
         let used = &entry.vms[..entry.vms_len as usize];
-        entry.interpreter_start = used.iter().map(|vm| vm.interpreter_start).min().unwrap_or(0);
+        entry.interpreter_start = used
+            .iter()
+            .map(|vm| vm.interpreter_start)
+            .min()
+            .unwrap_or(0);
         entry.interpreter_end = used.iter().map(|vm| vm.interpreter_end).max().unwrap_or(0);
         entry
     }
@@ -194,7 +223,11 @@ impl Process {
 #[must_use]
 pub fn comm(pid: u32) -> String {
     std::fs::read(format!("/proc/{pid}/comm"))
-        .map(|bytes| String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned())
+        .map(|bytes| {
+            String::from_utf8_lossy(&bytes)
+                .trim_end_matches('\n')
+                .to_owned()
+        })
         .unwrap_or_default()
 }
 
@@ -211,7 +244,11 @@ pub fn exe(pid: u32) -> String {
 pub fn parent(pid: u32) -> u32 {
     std::fs::read_to_string(format!("/proc/{pid}/status"))
         .ok()
-        .and_then(|status| status.lines().find_map(|l| l.strip_prefix("PPid:")?.trim().parse().ok()))
+        .and_then(|status| {
+            status
+                .lines()
+                .find_map(|l| l.strip_prefix("PPid:")?.trim().parse().ok())
+        })
         .unwrap_or(0)
 }
 
@@ -219,7 +256,11 @@ pub fn parent(pid: u32) -> u32 {
 #[must_use]
 pub fn threads(pid: u32) -> Vec<u32> {
     std::fs::read_dir(format!("/proc/{pid}/task"))
-        .map(|entries| entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect())
+        .map(|entries| {
+            entries
+                .filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok())
+                .collect()
+        })
         .unwrap_or_default()
 }
 

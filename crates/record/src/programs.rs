@@ -51,7 +51,9 @@ pub enum ProgramsError {
     )]
     NoBtf,
     /// Anything else.
-    #[error("cannot {action}: {source}; Linux 5.17 or later with CONFIG_BPF_SYSCALL and CONFIG_PERF_EVENTS is needed")]
+    #[error(
+        "cannot {action}: {source}; Linux 5.17 or later with CONFIG_BPF_SYSCALL and CONFIG_PERF_EVENTS is needed"
+    )]
     Other {
         /// What was tried.
         action: &'static str,
@@ -113,7 +115,10 @@ impl<'a> Programs<'a> {
             .learn_namespace
             .test_run(ProgramInput::default())
             .map_err(explain("run a BPF program"))?;
-        Ok(Self { skeleton, links: Vec::new() })
+        Ok(Self {
+            skeleton,
+            links: Vec::new(),
+        })
     }
 
     /// Attaches what follows processes; recording begins as targets are added.
@@ -127,7 +132,9 @@ impl<'a> Programs<'a> {
             wanted.extend([&progs.on_waking, &progs.on_switch]);
         }
         for program in wanted {
-            let link = program.attach_trace().map_err(explain("attach to a scheduler tracepoint"))?;
+            let link = program
+                .attach_trace()
+                .map_err(explain("attach to a scheduler tracepoint"))?;
             self.links.push(link);
         }
         Ok(())
@@ -149,7 +156,10 @@ impl<'a> Programs<'a> {
     /// # Errors
     /// The map's error, as when there are more targets than it has room for.
     pub fn set_target(&self, pid: u32, entry: &TargetEntry) -> Result<(), libbpf_rs::Error> {
-        self.skeleton.maps.targets.update(&pid.to_le_bytes(), &entry.to_bytes(), MapFlags::ANY)
+        self.skeleton
+            .maps
+            .targets
+            .update(&pid.to_le_bytes(), &entry.to_bytes(), MapFlags::ANY)
     }
 
     /// Removes a target; that it is gone already is no error.
@@ -164,8 +174,13 @@ impl<'a> Programs<'a> {
             .iter()
             .map(|&counter| {
                 let key = (counter as u32).to_le_bytes();
-                let per_core =
-                    self.skeleton.maps.counters.lookup_percpu(&key, MapFlags::ANY).ok().flatten();
+                let per_core = self
+                    .skeleton
+                    .maps
+                    .counters
+                    .lookup_percpu(&key, MapFlags::ANY)
+                    .ok()
+                    .flatten();
                 let total = per_core
                     .unwrap_or_default()
                     .iter()
@@ -203,7 +218,10 @@ impl<'a> Programs<'a> {
                 0
             })
             .map_err(explain("map the ring buffer"))?;
-        builder.build().map(Ring).map_err(explain("map the ring buffer"))
+        builder
+            .build()
+            .map(Ring)
+            .map_err(explain("map the ring buffer"))
     }
 }
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 use throughline_profile::{Capture, CaptureKind, Ledger, Profile, SampleKind, Target};
 use throughline_target::MemoryError;
 use throughline_units::Nanos;
-use throughline_wire::{Counter, ProcessRecord, SampleRecord, TargetEntry, ThreadAccount, kind, record_kind};
+use throughline_wire::{
+    Counter, ProcessRecord, SampleRecord, TargetEntry, ThreadAccount, kind, record_kind,
+};
 
 use crate::clock::Clocks;
 use crate::fold::Folder;
@@ -33,7 +35,9 @@ pub enum RecordError {
     #[error(transparent)]
     Programs(#[from] ProgramsError),
     /// The sampling clock.
-    #[error("cannot open a CPU clock for process {pid}: {source} (perf_event_paranoid, CAP_PERFMON)")]
+    #[error(
+        "cannot open a CPU clock for process {pid}: {source} (perf_event_paranoid, CAP_PERFMON)"
+    )]
     Clock {
         /// The process.
         pid: u32,
@@ -83,7 +87,10 @@ pub trait Keeper {
     ///
     /// # Errors
     /// Anything; it ends the recording.
-    fn flush(&mut self, profile: &mut Profile) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
+    fn flush(
+        &mut self,
+        profile: &mut Profile,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
     /// Called about 20 times a second; `false` ends the recording.
     fn go_on(&mut self, progress: Progress) -> bool;
@@ -138,7 +145,11 @@ struct Losses {
 
 impl Losses {
     fn lose(&mut self, record_kind: u32, reason: &'static str) {
-        let table = if record_kind == kind::OFF_CPU { &mut self.off_cpu } else { &mut self.on_cpu };
+        let table = if record_kind == kind::OFF_CPU {
+            &mut self.off_cpu
+        } else {
+            &mut self.on_cpu
+        };
         *table.entry(reason).or_default() += 1;
     }
 }
@@ -167,7 +178,9 @@ impl State {
             self.lost.lose(record.header.kind, "thread_gone");
             return;
         }
-        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
         self.folder.fold(process, record);
         if record.header.kind == kind::ON_CPU {
             self.kept_on += 1;
@@ -230,24 +243,29 @@ impl State {
     /// Ledgers and target facts as of now.
     fn account(&mut self, counters: &BTreeMap<Counter, u64>) {
         let count = |counter| counters.get(&counter).copied().unwrap_or(0);
-        let ledger = |taken: Counter, kept: u64, losses: &[Counter], own: &BTreeMap<&'static str, u64>| {
-            let mut ledger = Ledger { taken: count(taken), kept, ..Ledger::default() };
-            for &loss in losses {
-                ledger.lose(loss.name(), count(loss));
-            }
-            for (&reason, &number) in own {
-                ledger.lose(reason, number);
-            }
-            let known = ledger.kept + ledger.lost_total().0;
-            if ledger.taken > known {
-                // Taken by the kernel and not yet read; at the end of a recording there are none.
-                ledger.lose("in_flight", ledger.taken - known);
-            } else {
-                // Samples may have been read since the counters were.
-                ledger.taken = known;
-            }
-            ledger
-        };
+        let ledger =
+            |taken: Counter, kept: u64, losses: &[Counter], own: &BTreeMap<&'static str, u64>| {
+                let mut ledger = Ledger {
+                    taken: count(taken),
+                    kept,
+                    ..Ledger::default()
+                };
+                for &loss in losses {
+                    ledger.lose(loss.name(), count(loss));
+                }
+                for (&reason, &number) in own {
+                    ledger.lose(reason, number);
+                }
+                let known = ledger.kept + ledger.lost_total().0;
+                if ledger.taken > known {
+                    // Taken by the kernel and not yet read; at the end of a recording there are none.
+                    ledger.lose("in_flight", ledger.taken - known);
+                } else {
+                    // Samples may have been read since the counters were.
+                    ledger.taken = known;
+                }
+                ledger
+            };
         let on_cpu = ledger(
             Counter::OnCpuTaken,
             self.kept_on,
@@ -257,12 +275,19 @@ impl State {
         let off_cpu = ledger(
             Counter::OffCpuTaken,
             self.kept_off,
-            &[Counter::OffCpuRingFull, Counter::OffCpuNoSlot, Counter::OffCpuNoRegisters],
+            &[
+                Counter::OffCpuRingFull,
+                Counter::OffCpuNoSlot,
+                Counter::OffCpuNoRegisters,
+            ],
             &self.lost.off_cpu,
         );
         let profile = &mut self.folder.profile;
         let flagged = std::mem::take(&mut profile.ledger.flagged);
-        profile.ledger = Ledger { flagged, ..Ledger::default() };
+        profile.ledger = Ledger {
+            flagged,
+            ..Ledger::default()
+        };
         profile.ledger.merge(&on_cpu);
         profile.ledger.merge(&off_cpu);
         let sent = count(Counter::OnCpuSent) + count(Counter::OnCpuRingFull);
@@ -283,13 +308,20 @@ impl State {
 ///
 /// # Errors
 /// [`RecordError`]; what was flushed before it stays kept.
-pub fn record(plan: &RecordPlan, mut capture: Capture, keeper: &mut dyn Keeper) -> Result<Recorded, RecordError> {
+pub fn record(
+    plan: &RecordPlan,
+    mut capture: Capture,
+    keeper: &mut dyn Keeper,
+) -> Result<Recorded, RecordError> {
     capture.warnings.extend(plan.check()?);
     let mut memory = ObjectMemory::new();
     let mut programs = Programs::load(plan, &mut memory)?;
     let mut clocks = Clocks::new(plan.period());
-    let cpu_before: HashMap<u32, u64> =
-        plan.pids.iter().filter_map(|&pid| Some((pid, process::cpu_time(pid)?))).collect();
+    let cpu_before: HashMap<u32, u64> = plan
+        .pids
+        .iter()
+        .filter_map(|&pid| Some((pid, process::cpu_time(pid)?)))
+        .collect();
     let start = sys::monotonic();
     let mut profile = Profile::default();
     fill_facts(&mut capture, plan);
@@ -308,7 +340,10 @@ pub fn record(plan: &RecordPlan, mut capture: Capture, keeper: &mut dyn Keeper) 
         start,
     }));
     for &pid in &plan.pids {
-        state.borrow_mut().open_process(pid).map_err(|source| RecordError::Target { pid, source })?;
+        state
+            .borrow_mut()
+            .open_process(pid)
+            .map_err(|source| RecordError::Target { pid, source })?;
     }
     programs.attach(plan)?;
     let ring = programs.ring({
@@ -326,7 +361,8 @@ pub fn record(plan: &RecordPlan, mut capture: Capture, keeper: &mut dyn Keeper) 
     }
     if clocks.per_core() {
         state.borrow_mut().folder.profile.capture.warnings.push(
-            "more threads than file descriptors: one clock per core samples by wall time".to_owned(),
+            "more threads than file descriptors: one clock per core samples by wall time"
+                .to_owned(),
         );
     }
 
@@ -357,14 +393,20 @@ pub fn record(plan: &RecordPlan, mut capture: Capture, keeper: &mut dyn Keeper) 
             lost: s.folder.profile.ledger.lost_total().0,
             targets: s.processes.len(),
         };
-        let over = plan.duration.is_some_and(|duration| now - start >= Nanos::from(duration));
+        let over = plan
+            .duration
+            .is_some_and(|duration| now - start >= Nanos::from(duration));
         if !keeper.go_on(progress) || over || s.processes.is_empty() {
             break;
         }
     }
     clocks.stop();
     let end = sys::monotonic();
-    let accounts = if plan.off_cpu { programs.thread_accounts() } else { Vec::new() };
+    let accounts = if plan.off_cpu {
+        programs.thread_accounts()
+    } else {
+        Vec::new()
+    };
     programs.detach();
     let drained = ring.drain(Duration::ZERO).map_err(RecordError::Ring);
     drop(ring);
@@ -386,22 +428,35 @@ pub fn record(plan: &RecordPlan, mut capture: Capture, keeper: &mut dyn Keeper) 
         return Err(failure);
     }
     drained?;
-    keeper.flush(&mut state.folder.profile).map_err(RecordError::Keeper)?;
+    keeper
+        .flush(&mut state.folder.profile)
+        .map_err(RecordError::Keeper)?;
     Ok(Recorded {
-        threads: accounts.iter().map(|account| thread_times(account, end)).collect(),
+        threads: accounts
+            .iter()
+            .map(|account| thread_times(account, end))
+            .collect(),
         profile: state.folder.profile,
     })
 }
 
 fn fill_facts(capture: &mut Capture, plan: &RecordPlan) {
-    capture.kinds = [(plan.on_cpu, CaptureKind::OnCpu), (plan.off_cpu, CaptureKind::OffCpu)]
-        .into_iter()
-        .filter_map(|(on, kind)| on.then_some(kind))
-        .collect();
+    capture.kinds = [
+        (plan.on_cpu, CaptureKind::OnCpu),
+        (plan.off_cpu, CaptureKind::OffCpu),
+    ]
+    .into_iter()
+    .filter_map(|(on, kind)| on.then_some(kind))
+    .collect();
     capture.rate_hz = if plan.on_cpu { plan.rate_hz } else { 0 };
     capture.min_block_ns = Nanos::from(plan.min_block).0;
     capture.max_block_ns = Nanos::from(plan.max_block).0;
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let read = |path: &str| {
+        std::fs::read_to_string(path)
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
     capture.host = read("/proc/sys/kernel/hostname");
     capture.kernel = read("/proc/sys/kernel/osrelease");
     capture.started_unix_ns = std::time::SystemTime::now()
@@ -419,7 +474,10 @@ fn set_cpu_time(process: &mut Process, pid: u32, before: &HashMap<u32, u64>) {
 fn tell_targets(programs: &Programs<'_>, state: &Rc<RefCell<State>>) -> Result<(), RecordError> {
     let (changed, events) = {
         let mut s = state.borrow_mut();
-        (std::mem::take(&mut s.vms_changed), std::mem::take(&mut s.pending))
+        (
+            std::mem::take(&mut s.vms_changed),
+            std::mem::take(&mut s.pending),
+        )
     };
     let s = state.borrow();
     for pid in changed {
@@ -440,7 +498,11 @@ fn tell_targets(programs: &Programs<'_>, state: &Rc<RefCell<State>>) -> Result<(
 }
 
 /// A worker's siblings join when its parent runs the same program: nginx starts new workers from its master on a reload.
-fn watch_parents(programs: &Programs<'_>, clocks: &mut Clocks, plan: &RecordPlan) -> Result<(), RecordError> {
+fn watch_parents(
+    programs: &Programs<'_>,
+    clocks: &mut Clocks,
+    plan: &RecordPlan,
+) -> Result<(), RecordError> {
     if !plan.follow_forks {
         return Ok(());
     }
@@ -470,14 +532,22 @@ fn watch_parents(programs: &Programs<'_>, clocks: &mut Clocks, plan: &RecordPlan
 }
 
 fn thread_times(account: &ThreadAccount, end: Nanos) -> ThreadTimes {
-    let last = if account.ended_ns > 0 { Nanos(account.ended_ns) } else { end };
+    let last = if account.ended_ns > 0 {
+        Nanos(account.ended_ns)
+    } else {
+        end
+    };
     ThreadTimes {
         pid: account.pid,
         tid: account.tid,
         kept: Nanos(account.kept_ns),
         short: Nanos(account.short_ns),
         long: Nanos(account.long_ns),
-        open: if account.left_ns > 0 { last - Nanos(account.left_ns) } else { Nanos(0) },
+        open: if account.left_ns > 0 {
+            last - Nanos(account.left_ns)
+        } else {
+            Nanos(0)
+        },
         observed: last - Nanos(account.since_ns),
     }
 }
@@ -485,6 +555,10 @@ fn thread_times(account: &ThreadAccount, end: Nanos) -> ThreadTimes {
 /// How many samples of each kind a profile holds.
 #[must_use]
 pub fn sample_counts(profile: &Profile) -> (usize, usize) {
-    let on = profile.samples.iter().filter(|sample| sample.kind == SampleKind::OnCpu).count();
+    let on = profile
+        .samples
+        .iter()
+        .filter(|sample| sample.kind == SampleKind::OnCpu)
+        .count();
     (on, profile.samples.len() - on)
 }

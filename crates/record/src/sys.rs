@@ -58,7 +58,14 @@ pub fn open_clock(on: ClockOn, period: Nanos, program: BorrowedFd<'_>) -> io::Re
     };
     // SAFETY: `attr` is a live struct of the size that it states; the other arguments are integers.
     let fd = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, &raw const attr, pid, cpu, -1, PERF_FLAG_FD_CLOEXEC)
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attr,
+            pid,
+            cpu,
+            -1,
+            PERF_FLAG_FD_CLOEXEC,
+        )
     };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -73,7 +80,11 @@ pub fn open_clock(on: ClockOn, period: Nanos, program: BorrowedFd<'_>) -> io::Re
 fn ioctl(fd: &OwnedFd, request: libc::c_ulong, argument: i32) -> io::Result<()> {
     // SAFETY: both requests take an integer by value; the descriptor is open.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), request, libc::c_long::from(argument)) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// CLOCK_MONOTONIC, as bpf_ktime_get_ns() reads it.
@@ -89,7 +100,10 @@ pub fn own_cpu_time() -> Nanos {
 }
 
 fn read_clock(clock: libc::clockid_t) -> Nanos {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `time` is a live struct that the call fills; both clocks exist on every Linux.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
@@ -97,10 +111,15 @@ fn read_clock(clock: libc::clockid_t) -> Nanos {
 
 /// Raises the soft limit of open files to the hard one, which needs no privilege, and returns it.
 pub fn raise_open_files() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: `limit` is a live struct that the calls read and fill.
     unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0
+            && limit.rlim_cur < limit.rlim_max
+        {
             limit.rlim_cur = limit.rlim_max;
             libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }

@@ -85,8 +85,11 @@ impl VmFrames {
         machine_code: Vec<Range<u64>>,
     ) -> Self {
         let states = record.states();
-        let mut cframes: Vec<u64> =
-            states.iter().map(|state| state.cframe).filter(|&cframe| cframe != 0).collect();
+        let mut cframes: Vec<u64> = states
+            .iter()
+            .map(|state| state.cframe)
+            .filter(|&cframe| cframe != 0)
+            .collect();
         let sp = record.header.sp;
         for (i, word) in record.stack.chunks_exact(8).enumerate() {
             let mut bytes = [0; 8];
@@ -108,7 +111,11 @@ impl VmFrames {
         }
         cframes.sort_unstable();
         cframes.dedup();
-        Self { cframes, interpreter, machine_code }
+        Self {
+            cframes,
+            interpreter,
+            machine_code,
+        }
     }
 
     fn nearest(&self, sp: u64) -> Option<u64> {
@@ -116,7 +123,9 @@ impl VmFrames {
     }
 
     fn is_trace(&self, address: u64) -> bool {
-        self.machine_code.iter().any(|range| range.contains(&address))
+        self.machine_code
+            .iter()
+            .any(|range| range.contains(&address))
     }
 }
 
@@ -210,7 +219,11 @@ pub fn unwind(
         let sp = walk.regs.sp();
         let guessed = std::mem::take(&mut walk.guessed);
         let push = |frames: &mut Vec<NativeFrame>, kind| {
-            frames.push(NativeFrame { lookup, kind, guessed });
+            frames.push(NativeFrame {
+                lookup,
+                kind,
+                guessed,
+            });
         };
         if let Some(vm) = vm {
             let nearest = vm.nearest(sp);
@@ -237,7 +250,11 @@ pub fn unwind(
             Place::Image(_) => {}
             Place::Anonymous => {
                 let limit = vm.and_then(|vm| vm.nearest(sp));
-                if walk.by_frame_pointer(space).or_else(|| walk.by_scan(space, limit)).is_some() {
+                if walk
+                    .by_frame_pointer(space)
+                    .or_else(|| walk.by_scan(space, limit))
+                    .is_some()
+                {
                     continue;
                 }
                 return End::Failed;
@@ -251,7 +268,10 @@ pub fn unwind(
             }
         }
         let mut read = |address: u64| record.stack_word(address).ok_or(());
-        match space.unwinder.unwind_frame(walk.address, &mut walk.regs, &mut space.cache, &mut read) {
+        match space
+            .unwinder
+            .unwind_frame(walk.address, &mut walk.regs, &mut space.cache, &mut read)
+        {
             Ok(Some(return_address)) => match FrameAddress::from_return_address(return_address) {
                 Some(address) => walk.address = address,
                 None => return End::Complete,
