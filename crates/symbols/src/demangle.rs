@@ -15,18 +15,29 @@ const MAX_DEMANGLED_BYTES: usize = 32 * 1024;
 /// Nesting that cpp_demangle may descend, in parsing and in printing.
 const MAX_NESTING: u32 = 96;
 
-/// The name of a symbol whose bytes in the string table are `raw`.
-pub(crate) fn name_of(raw: &[u8]) -> Name {
-    let raw = String::from_utf8_lossy(raw.get(..Name::MAX_BYTES).unwrap_or(raw)).into_owned();
+/// The name of an ELF symbol: without its version, demangled.
+pub(crate) fn symbol_name(raw: &[u8]) -> Name {
+    let raw = text(raw);
     let unversioned = without_version(&raw);
     let display = demangled(unversioned).unwrap_or_else(|| unversioned.to_owned());
     Name { display, raw }
 }
 
+/// Any other name, demangled where it is mangled. An `@` is part of it: JavaScript's name
+/// their file, `/app/node_modules/@scope/x.js`.
+pub(crate) fn name_of(raw: &[u8]) -> Name {
+    let raw = text(raw);
+    let display = demangled(&raw).unwrap_or_else(|| raw.clone());
+    Name { display, raw }
+}
+
+fn text(raw: &[u8]) -> String {
+    String::from_utf8_lossy(raw.get(..Name::MAX_BYTES).unwrap_or(raw)).into_owned()
+}
+
 /// Cuts `memcpy@@GLIBC_2.14` to `memcpy`. A leading `@` is part of the name.
 fn without_version(name: &str) -> &str {
     match name.char_indices().skip(1).find(|(_, c)| *c == '@') {
-        // Go generics and Objective-C use '@' too, but never followed by a version.
         Some((at, _)) if name.len() > at + 1 => name.get(..at).unwrap_or(name),
         _ => name,
     }
@@ -97,11 +108,17 @@ mod tests {
 
     #[test]
     fn a_symbol_version_is_cut_from_the_shown_name_only() {
-        assert_eq!(name_of(b"memcpy@@GLIBC_2.14").display, "memcpy");
-        assert_eq!(name_of(b"memcpy@GLIBC_2.2.5").display, "memcpy");
-        assert_eq!(name_of(b"memcpy@@GLIBC_2.14").raw, "memcpy@@GLIBC_2.14");
-        assert_eq!(name_of(b"@odd").display, "@odd");
-        assert_eq!(name_of(b"odd@").display, "odd@");
+        assert_eq!(symbol_name(b"memcpy@@GLIBC_2.14").display, "memcpy");
+        assert_eq!(symbol_name(b"memcpy@GLIBC_2.2.5").display, "memcpy");
+        assert_eq!(symbol_name(b"memcpy@@GLIBC_2.14").raw, "memcpy@@GLIBC_2.14");
+        assert_eq!(symbol_name(b"@odd").display, "@odd");
+        assert_eq!(symbol_name(b"odd@").display, "odd@");
+    }
+
+    #[test]
+    fn names_from_elsewhere_keep_their_at_signs() {
+        let name = "JS:*f /app/node_modules/@scope/pkg/index.js:10:3";
+        assert_eq!(name_of(name.as_bytes()).display, name);
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! Inlined calls and lines from DWARF, read in process and only when first asked for.
 //!
 //! A unit is read when an address in it is asked about, and kept. Two bounds hold, both counted in
-//! bytes of DWARF read ([`metered`]): what one question may read, so that a hostile file whose parts refer
+//! bytes of DWARF read ([`crate::metered`]): what one question may read, so that a hostile file whose parts refer
 //! to each other in circles ends in an error, and what may be kept, beyond which everything is
 //! dropped and read again on demand.
 
-mod metered;
 mod sections;
 
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use crate::bytes::SharedBytes;
 use crate::demangle;
 use crate::elf::ElfError;
 use crate::lookup::{InlinedCall, Name, SourceLine};
-use metered::{Meter, Metered};
+use crate::metered::{Meter, Metered};
 use sections::Sections;
 
 /// What DWARF says about one address.
@@ -162,7 +161,10 @@ impl Ready {
         };
         let reader = Reader::try_new(owner, |owner| {
             owner.meter.allow(owner.sections.bytes_to_answer());
-            Context::from_dwarf(owner.sections.dwarf(&owner.meter))
+            let mut dwarf = owner.sections.dwarf(&owner.meter);
+            // Link-time optimisation lets thousands of units share one large table.
+            dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+            Context::from_dwarf(dwarf)
         });
         Some(Self {
             sections,
@@ -213,7 +215,7 @@ fn name(frame: &Frame<'_, Metered<'_>>) -> Result<Option<Name>, gimli::Error> {
         return Ok(None);
     };
     let raw = function.raw_name()?;
-    Ok(Some(demangle::name_of(raw.as_bytes())))
+    Ok(Some(demangle::symbol_name(raw.as_bytes())))
 }
 
 fn source(frame: &Frame<'_, Metered<'_>>) -> Option<SourceLine> {

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use object::LittleEndian;
 use object::elf;
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
 pub(crate) type Header = elf::FileHeader64<LittleEndian>;
 pub(crate) type Rela = elf::Rela64<LittleEndian>;
@@ -107,10 +107,19 @@ impl Section<'_> {
     }
 }
 
+/// Sections and segments looked at. Linked files have fewer than a hundred and a dozen; a hostile one
+/// has as many as fit, all of them the whole file.
+const MAX_SECTIONS: usize = 4096;
+const MAX_SEGMENTS: usize = 256;
+/// Names of sections that are looked for are shorter.
+const MAX_SECTION_NAME_BYTES: usize = 64;
+/// Notes beyond this are not looked through for a build id.
+const MAX_NOTE_BYTES: u64 = 64 << 10;
+
 /// An ELF file with its section and segment tables.
 pub(crate) struct Elf<'a> {
     pub data: &'a [u8],
-    pub sections: SectionTable<'a, Header>,
+    sections: Vec<Section<'a>>,
     segments: &'a [elf::ProgramHeader64<LittleEndian>],
     pub machine: elf::Machine,
 }
@@ -139,31 +148,29 @@ impl<'a> Elf<'a> {
                 what: "a core dump",
             });
         }
+        let segments = header.program_headers(LE, data).unwrap_or_default();
         Ok(Self {
             data,
             // A file cut short loses its section table, which lies at the end; its segments still
             // say where code is.
-            sections: header.sections(LE, data).unwrap_or_default(),
-            segments: header.program_headers(LE, data).unwrap_or_default(),
+            sections: sections(header, data).unwrap_or_default(),
+            segments: segments.get(..MAX_SEGMENTS).unwrap_or(segments),
             machine: header.e_machine(LE),
         })
     }
 
-    pub fn iter_sections(&self) -> impl Iterator<Item = Section<'a>> {
-        let table = self.sections;
-        table.iter().map(move |header| Section {
-            header,
-            name: table.section_name(LE, header).unwrap_or_default(),
-        })
+    pub fn sections(&self) -> &[Section<'a>] {
+        &self.sections
     }
 
-    pub fn section(&self, name: &str) -> Option<Section<'a>> {
-        self.iter_sections()
+    pub fn section(&self, name: &str) -> Option<&Section<'a>> {
+        self.sections
+            .iter()
             .find(|section| section.name == name.as_bytes())
     }
 
     /// A section's bytes as they lie in the file.
-    pub fn section_bytes(&self, name: &str) -> Option<(Section<'a>, &'a [u8])> {
+    pub fn section_bytes(&self, name: &str) -> Option<(&Section<'a>, &'a [u8])> {
         let section = self.section(name)?;
         let bytes = self.data.get(section.file_range(self.data.len())?)?;
         Some((section, bytes))
@@ -186,23 +193,21 @@ impl<'a> Elf<'a> {
     }
 
     /// Where code lies: executable sections, or executable segments in a file without sections.
-    pub fn code_ranges(&self) -> Vec<Range<u64>> {
-        let mut ranges: Vec<_> = self
-            .iter_sections()
-            .filter(Section::is_executable)
-            .map(|section| section.addresses())
+    pub fn code(&self) -> CodeRanges {
+        let sections = self
+            .sections
+            .iter()
+            .filter(|section| section.is_executable());
+        let ranges: Vec<_> = sections
+            .map(Section::addresses)
             .filter(|range| !range.is_empty())
             .collect();
-        if ranges.is_empty() {
-            ranges = self
-                .load_segments()
-                .into_iter()
-                .filter(|segment| segment.executable)
-                .map(|segment| segment.addresses)
-                .collect();
+        if !ranges.is_empty() {
+            return CodeRanges::new(ranges);
         }
-        ranges.sort_by_key(|range| (range.start, range.end));
-        ranges
+        let segments = self.load_segments().into_iter();
+        let executable = segments.filter(|segment| segment.executable);
+        CodeRanges::new(executable.map(|segment| segment.addresses).collect())
     }
 
     /// The bytes at an address, as far as the file holds them.
@@ -221,15 +226,16 @@ impl<'a> Elf<'a> {
 
     /// The `NT_GNU_BUILD_ID` note, looked for in segments first: they survive `sstrip`.
     pub fn build_id(&self) -> Option<BuildId> {
-        let in_segments = self.segments.iter().find_map(|segment| {
-            let mut notes = segment.notes(LE, self.data).ok()??;
-            build_id_among(std::iter::from_fn(move || notes.next().ok()?))
-        });
+        let in_segments = self
+            .segments
+            .iter()
+            .filter(|segment| segment.p_filesz(LE) <= MAX_NOTE_BYTES)
+            .find_map(|segment| build_id_among(segment.notes(LE, self.data).ok()??));
         in_segments.or_else(|| {
-            self.sections.iter().find_map(|section| {
-                let mut notes = section.notes(LE, self.data).ok()??;
-                build_id_among(std::iter::from_fn(move || notes.next().ok()?))
-            })
+            self.sections
+                .iter()
+                .filter(|section| section.size() <= MAX_NOTE_BYTES)
+                .find_map(|section| build_id_among(section.header.notes(LE, self.data).ok()??))
         })
     }
 
@@ -267,12 +273,60 @@ impl<'a> Elf<'a> {
     }
 }
 
-fn build_id_among<'a>(
-    mut notes: impl Iterator<Item = object::read::elf::Note<'a, Header>>,
-) -> Option<BuildId> {
-    notes
-        .find(|note| note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID)
-        .and_then(|note| BuildId::from_bytes(note.desc()))
+fn sections<'a>(header: &Header, data: &'a [u8]) -> object::Result<Vec<Section<'a>>> {
+    let headers = header.section_headers(LE, data)?;
+    let names = usize::try_from(header.shstrndx(LE, data)?)
+        .ok()
+        .and_then(|index| headers.get(index)?.data(LE, data).ok())
+        .unwrap_or_default();
+    let name = |header: &elf::SectionHeader64<LittleEndian>| {
+        let from = names.get(header.sh_name(LE) as usize..).unwrap_or_default();
+        let window = from.get(..MAX_SECTION_NAME_BYTES).unwrap_or(from);
+        let end = memchr::memchr(0, window).unwrap_or(window.len());
+        window.get(..end).unwrap_or_default()
+    };
+    Ok(headers
+        .iter()
+        .take(MAX_SECTIONS)
+        .map(|header| Section {
+            header,
+            name: name(header),
+        })
+        .collect())
+}
+
+/// Ranges of code, ascending and free of overlap.
+#[derive(Debug)]
+pub(crate) struct CodeRanges(Vec<Range<u64>>);
+
+impl CodeRanges {
+    fn new(mut ranges: Vec<Range<u64>>) -> Self {
+        ranges.sort_by_key(|range| (range.start, range.end));
+        let mut end = 0;
+        for range in &mut ranges {
+            range.start = range.start.max(end);
+            end = end.max(range.end);
+        }
+        ranges.retain(|range| !range.is_empty());
+        Self(ranges)
+    }
+
+    /// The range that holds `address`.
+    pub fn find(&self, address: u64) -> Option<&Range<u64>> {
+        let after = self.0.partition_point(|range| range.start <= address);
+        self.0
+            .get(after.checked_sub(1)?)
+            .filter(|range| range.contains(&address))
+    }
+}
+
+fn build_id_among(mut notes: object::read::elf::NoteIterator<'_, Header>) -> Option<BuildId> {
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID {
+            return BuildId::from_bytes(note.desc());
+        }
+    }
+    None
 }
 
 /// The linker's hash over a build, which names its debug file.

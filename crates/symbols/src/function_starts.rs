@@ -1,9 +1,10 @@
 //! Where functions start and end according to .eh_frame or .debug_frame: the linker keeps these
 //! entries when names are stripped, so nameless code still groups by function.
 
-use gimli::{BaseAddresses, CieOrFde, EndianSlice, LittleEndian, Section, UnwindSection};
+use gimli::{BaseAddresses, CieOrFde, Section, UnwindSection};
 
 use crate::elf::Elf;
+use crate::metered::{Meter, Metered};
 
 /// Function extents, ascending and free of overlap. 12 bytes each.
 #[derive(Debug, Default)]
@@ -27,13 +28,15 @@ impl FunctionStarts {
         let mut found = Found::default();
         let bases = bases(elf);
         if let Some((_, bytes)) = elf.section_bytes(".eh_frame") {
-            let section = gimli::EhFrame::from(EndianSlice::new(bytes, LittleEndian));
+            let meter = meter_for(bytes);
+            let section = gimli::EhFrame::from(Metered::new(bytes, &meter));
             found.collect(&section, &bases);
         }
         if let Some((section, bytes)) = elf.section_bytes(".debug_frame")
-            && !is_compressed(&section)
+            && !is_compressed(section)
         {
-            let section = gimli::DebugFrame::from(EndianSlice::new(bytes, LittleEndian));
+            let meter = meter_for(bytes);
+            let section = gimli::DebugFrame::from(Metered::new(bytes, &meter));
             found.collect(&section, &bases);
         }
         found.finish()
@@ -63,6 +66,13 @@ impl FunctionStarts {
                 end: start.saturating_add(u64::from(length)),
             })
     }
+}
+
+/// Each entry is read once, and its common part once for each place it is referred from.
+fn meter_for(bytes: &[u8]) -> Meter {
+    let meter = Meter::default();
+    meter.allow((1 << 20) + 4 * bytes.len() as u64);
+    meter
 }
 
 fn is_compressed(section: &crate::elf::Section<'_>) -> bool {
@@ -97,7 +107,7 @@ struct Found {
 impl Found {
     fn collect<'a, S>(&mut self, section: &S, bases: &BaseAddresses)
     where
-        S: UnwindSection<EndianSlice<'a, LittleEndian>> + Section<EndianSlice<'a, LittleEndian>>,
+        S: UnwindSection<Metered<'a>> + Section<Metered<'a>>,
         S::Offset: gimli::UnwindOffset<usize> + std::hash::Hash,
     {
         // Entries of one compilation share their common part: parse each once.

@@ -18,16 +18,19 @@ pub(crate) struct Strings {
 }
 
 impl Strings {
-    /// The bytes from `offset` to the next NUL. Empty when damaged.
-    fn get(&self, offset: u32) -> &[u8] {
+    /// The bytes from `offset` to the next NUL, at most `max_bytes`: without the bound, many
+    /// symbols that name the start of one long text cost its length each. Empty when damaged.
+    fn get(&self, offset: u32, max_bytes: usize) -> &[u8] {
         let table = self.bytes.slice(&self.range).unwrap_or_default();
         let from = table.get(offset as usize..).unwrap_or_default();
-        // A longer name is cut later; without the bound one unterminated name costs the file.
-        let window = from.get(..crate::Name::MAX_BYTES + 1).unwrap_or(from);
+        let window = from.get(..max_bytes).unwrap_or(from);
         let end = memchr::memchr(0, window).unwrap_or(window.len());
         window.get(..end).unwrap_or_default()
     }
 }
+
+/// How much of a name is looked at when aliases are compared.
+const COMPARED_BYTES: usize = 512;
 
 /// How far a symbol's name is preferred over its aliases; greater is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,7 +100,7 @@ impl Builder {
         let name = |symbol: &RawSymbol| {
             strings
                 .get(usize::from(symbol.name.strings))
-                .map(|table| table.get(symbol.name.offset))
+                .map(|table| table.get(symbol.name.offset, COMPARED_BYTES))
                 .unwrap_or_default()
         };
         symbols.sort_unstable_by_key(|symbol| symbol.address);
@@ -252,7 +255,7 @@ impl FunctionTable {
     pub fn name(&self, name: NameRef) -> &[u8] {
         self.strings
             .get(usize::from(name.strings))
-            .map(|strings| strings.get(name.offset))
+            .map(|strings| strings.get(name.offset, crate::Name::MAX_BYTES))
             .unwrap_or_default()
     }
 

@@ -27,6 +27,8 @@ use crate::lookup::SourceLine;
 /// Word size: only 64-bit programs are read.
 const WORD: usize = 8;
 const MAX_FUNCTIONS: u64 = 1 << 24;
+/// Places that look like the table's header; each costs a look at the whole file.
+const MAX_CANDIDATES: usize = 8;
 /// Steps through one function's line program; the largest generated functions need tens of thousands.
 const MAX_LINE_STEPS: usize = 1 << 20;
 
@@ -75,34 +77,31 @@ impl GoTable {
     /// file shows that it comes from Go.
     pub fn find(elf: &Elf<'_>, file: &SharedBytes) -> Option<Self> {
         let named = elf
-            .iter_sections()
+            .sections()
+            .iter()
             .filter(|section| section.name.ends_with(b".gopclntab"))
             .find_map(|section| {
-                Self::read(
-                    elf,
-                    file,
-                    section.address(),
-                    section.file_range(file.len())?,
-                )
+                let range = section.file_range(file.len())?;
+                Self::read(elf, file, section.address(), range)
             });
-        named.or_else(|| {
-            is_go(elf)
-                .then(|| data_sections(elf).find_map(|section| Self::scan(elf, file, &section)))
-                .flatten()
-        })
+        named.or_else(|| Self::scan(elf, file))
     }
 
-    fn scan(elf: &Elf<'_>, file: &SharedBytes, section: &Section<'_>) -> Option<Self> {
-        let range = section.file_range(file.len())?;
-        let bytes = file.slice(&range)?;
-        // The tail common to all magic numbers, and the two zero bytes after it.
-        memchr::memmem::find_iter(bytes, b"\xff\xff\xff\0\0")
-            .filter_map(|tail| tail.checked_sub(1))
-            .filter(|start| start.is_multiple_of(WORD))
-            .find_map(|start| {
-                let address = section.address().checked_add(start as u64)?;
-                Self::read(elf, file, address, range.start + start..range.end)
+    fn scan(elf: &Elf<'_>, file: &SharedBytes) -> Option<Self> {
+        if !is_go(elf) {
+            return None;
+        }
+        // Honest sections share no bytes, so together they are no larger than the file.
+        let mut left = file.len();
+        data_sections(elf)
+            .map_while(|section| {
+                let range = section.file_range(file.len()).unwrap_or_default();
+                left = left.checked_sub(range.len())?;
+                Some((section.address(), range))
             })
+            .flat_map(|(address, range)| magic_numbers(file, address, range))
+            .take(MAX_CANDIDATES)
+            .find_map(|(address, table)| Self::read(elf, file, address, table))
     }
 
     fn read(elf: &Elf<'_>, file: &SharedBytes, address: u64, table: Range<usize>) -> Option<Self> {
@@ -151,11 +150,14 @@ impl GoTable {
         };
         // The end of the function table must lie inside, and so must everything before it.
         found.entry(found.functions)?;
+        if !plausible {
+            return None;
+        }
         if version == Version::Go1_18 {
             let stated = (address + (8 + 2 * WORD) as u64, word(2)?);
             found.text_start = text_start(elf, address, stated)?;
         }
-        plausible.then_some(found)
+        Some(found)
     }
 
     fn bytes(&self) -> &[u8] {
@@ -289,6 +291,29 @@ impl GoTable {
     }
 }
 
+/// Where a header may start: the tail common to all magic numbers, with what a header has after it.
+fn magic_numbers(
+    file: &SharedBytes,
+    address: u64,
+    range: Range<usize>,
+) -> impl Iterator<Item = (u64, Range<usize>)> {
+    let bytes = file.slice(&range).unwrap_or_default();
+    memchr::memmem::find_iter(bytes, b"\xff\xff\xff\0\0")
+        .filter_map(|tail| tail.checked_sub(1))
+        .filter(move |&start| {
+            let head = bytes.get(start..).unwrap_or_default();
+            start.is_multiple_of(WORD)
+                && matches!(
+                    head,
+                    [0xf0 | 0xf1 | 0xfa | 0xfb, _, _, _, _, _, 1 | 2 | 4, 8, ..]
+                )
+        })
+        .filter_map(move |start| {
+            let address = address.checked_add(start as u64)?;
+            Some((address, range.start + start..range.end))
+        })
+}
+
 /// The linkers of Go and of C leave one of these sections even when they strip.
 fn is_go(elf: &Elf<'_>) -> bool {
     [
@@ -302,8 +327,8 @@ fn is_go(elf: &Elf<'_>) -> bool {
 }
 
 /// Where pclntab lies in position-independent and externally linked programs.
-fn data_sections<'a>(elf: &Elf<'a>) -> impl Iterator<Item = Section<'a>> {
-    elf.iter_sections().filter(|section| {
+fn data_sections<'e, 'a>(elf: &'e Elf<'a>) -> impl Iterator<Item = &'e Section<'a>> {
+    elf.sections().iter().filter(|section| {
         section.header.sh_flags(LE).contains(elf::SHF_ALLOC) && !section.is_executable()
     })
 }
@@ -317,8 +342,8 @@ const MODULEDATA_TEXT: u64 = MODULEDATA_MINPC + 2 * WORD as u64;
 /// position-independent program); later only `runtime.moduledata` does, which starts with a pointer
 /// to the table. `.text` may start with C code.
 fn text_start(elf: &Elf<'_>, table: u64, (field, stated): (u64, u64)) -> Option<u64> {
-    let code = elf.code_ranges();
-    let is_code = |address: &u64| code.iter().any(|range| range.contains(address));
+    let code = elf.code();
+    let is_code = |address: &u64| code.find(*address).is_some();
     if stated != 0 {
         return Some(stated).filter(is_code);
     }
@@ -352,7 +377,8 @@ impl<'e, 'a> Pointers<'e, 'a> {
             _ => false,
         };
         let relocations: &[Rela] = elf
-            .iter_sections()
+            .sections()
+            .iter()
             .find(|section| section.name == b".rela.dyn" || section.name == b".rela")
             .filter(|section| section.header.sh_type(LE) == elf::SHT_RELA)
             .and_then(|section| section.header.data_as_array(LE, elf.data).ok())

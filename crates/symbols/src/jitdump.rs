@@ -33,6 +33,8 @@ const MAX_NAME_BYTES: usize = 256 << 20;
 const MAX_DEBUG_RECORD_BYTES: usize = 4 << 20;
 /// Lines kept, 20 bytes each.
 const MAX_LINES: usize = 4 << 20;
+/// Functions whose lines have come and whose code has not.
+const MAX_ANNOUNCED: usize = 1 << 16;
 /// Loads and moves kept, 48 bytes each.
 const MAX_LOADS: usize = 1 << 20;
 
@@ -318,6 +320,10 @@ impl JitDump {
         let end = u32::try_from(self.lines.len()).ok()?;
         if let Some(added) = self.lines.get_mut(first as usize..) {
             added.sort_by_key(|line| line.offset);
+        }
+        // Lines are announced right before their code; these have none.
+        if self.announced.len() >= MAX_ANNOUNCED {
+            self.announced.clear();
         }
         self.announced
             .insert(start, LineRange { start: first, end });

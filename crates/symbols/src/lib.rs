@@ -43,6 +43,7 @@ mod go_table;
 mod jitdump;
 mod kallsyms;
 mod lookup;
+mod metered;
 mod mini_debug_info;
 mod module;
 mod names;

@@ -15,8 +15,12 @@ pub(crate) enum UnpackError {
     TooLarge,
 }
 
+/// Real ones hold a few megabytes: names, and nothing else.
+const MAX_BYTES: usize = 64 << 20;
+
 /// Unpacks at most `max_bytes`.
 pub(crate) fn unpack(xz: &[u8], max_bytes: usize) -> Result<SharedBytes, UnpackError> {
+    let max_bytes = max_bytes.min(MAX_BYTES);
     let mut unpacked = Vec::new();
     let limit = u64::try_from(max_bytes).unwrap_or(u64::MAX);
     lzma_rust2::XzReader::new_mem_limit(xz, false, MAX_DICTIONARY_KIB)

@@ -1,14 +1,12 @@
 //! One mapped ELF file: from the bytes of it, and of its debug file, to names.
 
-use std::ops::Range;
-
 use object::elf;
 use object::read::elf::{SectionHeader as _, Sym as _};
 
 use crate::bytes::SharedBytes;
 use crate::demangle;
 use crate::dwarf::{DebugInfo, Dwarf, DwarfAnswer, Files};
-use crate::elf::{BuildId, DebugLink, Elf, ElfError, LE, LoadSegment, Section};
+use crate::elf::{BuildId, CodeRanges, DebugLink, Elf, ElfError, LE, LoadSegment, Section};
 use crate::function_starts::FunctionStarts;
 use crate::function_table::{Builder, FunctionTable, NameRef, Rank, RawSymbol, Strings};
 use crate::go_table::{GoFunction, GoTable};
@@ -51,7 +49,7 @@ impl From<SharedBytes> for DebugFile {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            max_unpacked_bytes: 512 << 20,
+            max_unpacked_bytes: 256 << 20,
             debug_info: true,
             max_kept_debug_bytes: 16 << 20,
         }
@@ -69,7 +67,7 @@ pub struct ModuleSymbols {
     build_id: Option<BuildId>,
     debug_link: Option<DebugLink>,
     segments: Vec<LoadSegment>,
-    code: Vec<Range<u64>>,
+    code: CodeRanges,
     functions: FunctionTable,
     dynamic_names: Vec<NameRef>,
     stubs: Vec<Stub>,
@@ -141,7 +139,7 @@ impl ModuleSymbols {
         options: &Options,
     ) -> Result<Self, ElfError> {
         let elf = Elf::parse(&file)?;
-        let code = elf.code_ranges();
+        let code = elf.code();
         let starts = FunctionStarts::read(&elf);
         let mut reader = TableReader {
             code: &code,
@@ -194,12 +192,7 @@ impl ModuleSymbols {
     /// For a return address ask about the byte before it: the call may be the last instruction of
     /// its function.
     pub fn lookup(&self, svma: u64) -> Lookup {
-        let in_code = self
-            .code
-            .iter()
-            .take_while(|range| range.start <= svma)
-            .any(|range| range.contains(&svma));
-        if !in_code {
+        if self.code.find(svma).is_none() {
             return Lookup::unnamed(NameReason::OutsideSections);
         }
         if let Some(stub) = plt::find(&self.stubs, svma) {
@@ -247,7 +240,7 @@ impl ModuleSymbols {
 
     fn symbol_at(&self, svma: u64) -> Option<(Name, u64)> {
         let function = self.functions.find(svma)?;
-        let name = demangle::name_of(self.functions.name(function.name));
+        let name = demangle::symbol_name(self.functions.name(function.name));
         Some((name, function.start))
     }
 
@@ -274,7 +267,7 @@ impl ModuleSymbols {
             }
             Callee::Resolver => None,
         };
-        let callee = callee.map(|name| demangle::name_of(self.functions.name(name)));
+        let callee = callee.map(|name| demangle::symbol_name(self.functions.name(name)));
         match callee {
             Some(callee) => Lookup::Named {
                 function: Name {
@@ -378,16 +371,11 @@ fn dwarf_of(
 }
 
 /// Where a function of unknown size that starts at `address` ends at the latest.
-fn end_limit(address: u64, starts: &FunctionStarts, code: &[Range<u64>]) -> u64 {
+fn end_limit(address: u64, starts: &FunctionStarts, code: &CodeRanges) -> u64 {
     if let Some(extent) = starts.find(address) {
         return extent.end;
     }
-    let section_end = code
-        .iter()
-        .take_while(|range| range.start <= address)
-        .filter(|range| range.contains(&address))
-        .map(|range| range.end)
-        .min();
+    let section_end = code.find(address).map(|range| range.end);
     match (section_end, starts.next_start(address)) {
         (Some(section_end), Some(next)) => section_end.min(next),
         (Some(section_end), None) => section_end,
@@ -397,7 +385,7 @@ fn end_limit(address: u64, starts: &FunctionStarts, code: &[Range<u64>]) -> u64 
 
 /// Collects symbols of several files into one builder.
 struct TableReader<'c> {
-    code: &'c [Range<u64>],
+    code: &'c CodeRanges,
     builder: Builder,
     damaged: Vec<&'static str>,
 }
@@ -405,11 +393,11 @@ struct TableReader<'c> {
 impl TableReader<'_> {
     /// Adds the functions of a symbol table; how many there were.
     fn add(&mut self, elf: &Elf<'_>, bytes: &SharedBytes, name: &'static str) -> usize {
-        let Some(section) = elf.section(name).filter(Section::has_bytes) else {
+        let Some(section) = elf.section(name).filter(|section| section.has_bytes()) else {
             return 0;
         };
-        let table = symbols_of(elf, &section);
-        let strings = strings_of(elf, &section, bytes);
+        let table = symbols_of(elf, section);
+        let strings = strings_of(elf, section, bytes);
         let (Some(table), Some(strings)) = (table, strings) else {
             self.damaged.push(name);
             return 0;
@@ -442,15 +430,7 @@ impl TableReader<'_> {
         if section == elf::SHN_UNDEF || section == elf::SHN_ABS || symbol.st_name(LE) == 0 {
             return None;
         }
-        let address = symbol.st_value(LE);
-        let after = self.code.partition_point(|range| range.start <= address);
-        let in_code = after
-            .checked_sub(1)
-            .and_then(|at| self.code.get(at))
-            .is_some_and(|range| range.contains(&address));
-        if !in_code {
-            return None;
-        }
+        self.code.find(symbol.st_value(LE))?;
         match symbol.st_type() {
             elf::STT_FUNC | elf::STT_GNU_IFUNC if symbol.st_bind() == elf::STB_LOCAL => {
                 Some(Rank::Local)
@@ -486,10 +466,8 @@ impl TableReader<'_> {
 
     fn try_dynamic_names(&mut self, elf: &Elf<'_>, bytes: &SharedBytes) -> Option<Vec<NameRef>> {
         let section = elf.section(".dynsym")?;
-        let table = symbols_of(elf, &section)?;
-        let strings = self
-            .builder
-            .add_strings(strings_of(elf, &section, bytes)?)?;
+        let table = symbols_of(elf, section)?;
+        let strings = self.builder.add_strings(strings_of(elf, section, bytes)?)?;
         let name = |symbol: &elf::Sym64<_>| NameRef {
             strings,
             offset: symbol.st_name(LE),
@@ -511,9 +489,7 @@ fn symbols_of<'a>(
 }
 
 fn strings_of(elf: &Elf<'_>, section: &Section<'_>, bytes: &SharedBytes) -> Option<Strings> {
-    let link = section.header.link(LE);
-    let header = elf.sections.section(link).ok()?;
-    let strings = Section { header, name: b"" };
+    let strings = elf.sections().get(section.header.link(LE).0)?;
     Some(Strings {
         bytes: bytes.clone(),
         range: strings.file_range(elf.data.len())?,

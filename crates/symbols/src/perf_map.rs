@@ -14,6 +14,8 @@ use crate::names::{NameId, Names};
 
 /// Names of all entries together. Node's maps have about 80 bytes a line.
 const MAX_NAME_BYTES: usize = 256 << 20;
+/// Stretches of code, about 50 bytes each. Large Node services have a few hundred thousand.
+const MAX_ENTRIES: usize = 2 << 20;
 /// A line without an end beyond this is damage.
 const MAX_LINE_BYTES: usize = crate::Name::MAX_BYTES + 64;
 
@@ -96,7 +98,8 @@ impl PerfMap {
             self.counts.damaged_lines += 1;
             return;
         };
-        let Some(name) = self.names.add(name) else {
+        let room = self.entries.len() < MAX_ENTRIES;
+        let Some(name) = room.then(|| self.names.add(name)).flatten() else {
             self.counts.beyond_limit += 1;
             return;
         };

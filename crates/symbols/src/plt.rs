@@ -53,7 +53,7 @@ pub(crate) fn stubs(elf: &Elf<'_>) -> Vec<Stub> {
     let slots = Slots::read(elf);
     let mut stubs = Vec::new();
     for (section, bytes) in sections {
-        section_stubs(&section, bytes, &slots, &mut stubs);
+        section_stubs(section, bytes, &slots, &mut stubs);
     }
     stubs.sort_unstable_by_key(|stub| stub.start);
     stubs

@@ -209,3 +209,33 @@ fn the_build_id_is_the_one_that_readelf_prints() {
         assert_eq!(found.as_deref(), expected, "{path}");
     }
 }
+
+#[test]
+fn the_vdso_of_this_process_is_read_from_its_memory() {
+    use std::io::{Read, Seek, SeekFrom};
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let Some(line) = maps.lines().find(|line| line.ends_with("[vdso]")) else {
+        eprintln!("SKIPPED: vdso: not mapped");
+        return;
+    };
+    let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+    let [start, end] = [start, end].map(|hex| u64::from_str_radix(hex, 16).unwrap());
+    let mut memory = std::fs::File::open("/proc/self/mem").unwrap();
+    memory.seek(SeekFrom::Start(start)).unwrap();
+    let mut image = Vec::new();
+    memory.take(end - start).read_to_end(&mut image).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &image).unwrap();
+    let path = file.path().to_str().unwrap();
+    let module = parse(path);
+    let nm = Tool("nm").lines(&["-D", "-S", path]);
+    let clock = nm
+        .iter()
+        .filter_map(|line| independent::nm_line(line))
+        .find(|(.., name)| *name == "clock_gettime")
+        .unwrap();
+    assert_eq!(
+        module.lookup(clock.0 + clock.1 / 2).label("vdso", 0),
+        "clock_gettime"
+    );
+}

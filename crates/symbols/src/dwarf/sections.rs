@@ -6,10 +6,10 @@ use gimli::SectionId;
 use object::read::elf::SectionHeader;
 use object::{CompressedData, CompressionFormat};
 
-use super::metered::{Meter, Metered};
 use super::{Files, OpenError};
 use crate::bytes::SharedBytes;
 use crate::elf::{Elf, LE, Section};
+use crate::metered::{Meter, Metered};
 
 /// Kept by [`Sections`]; variables and types are not looked at.
 const NEEDED: [SectionId; 10] = [
@@ -82,8 +82,7 @@ impl Sections {
     }
 
     /// What one question about an honest file may read. The largest is about a unit that link-time
-    /// optimisation made of the whole program; finding the units reads less, though
-    /// abbreviations that many units share are read for each.
+    /// optimisation made of the whole program; finding the units reads less.
     pub fn bytes_to_answer(&self) -> u64 {
         BYTES_TO_START + 2 * self.table_bytes
     }
@@ -119,8 +118,8 @@ impl Loader {
         file: &SharedBytes,
         id: SectionId,
     ) -> Result<SectionBytes, OpenError> {
-        if let Some(section) = elf.section(id.name()).filter(Section::has_bytes) {
-            return match packed(elf, &section)? {
+        if let Some(section) = elf.section(id.name()).filter(|section| section.has_bytes()) {
+            return match packed(elf, section)? {
                 Some(packed) => self.unpack(packed),
                 None => {
                     let range = section.file_range(file.len()).ok_or(OpenError::Packed)?;

@@ -1,4 +1,4 @@
-//! A reader of DWARF that counts, and refuses to go on when a question has cost too much.
+//! A reader of DWARF and unwinding tables that counts, and refuses to go on when a question has cost too much.
 //!
 //! DWARF refers to itself: ten megabytes in which a million entries all use one list of a million
 //! ranges make a reader collect 10^12 of them. What a reader collects is proportional to what
