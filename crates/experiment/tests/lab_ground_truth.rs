@@ -124,7 +124,7 @@ fn reusing_the_list_of_plugins_saves_a_considerable_share_of_the_workers_cpu() {
     if !can_run_labs() {
         return;
     }
-    let (cpu, _, _) = repair_ratios("global-rules", 3);
+    let (cpu, _, _) = repair_ratios("global-rules", 5);
     let limit = number(
         &expected("global-rules"),
         "fixed",

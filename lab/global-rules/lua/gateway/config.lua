@@ -31,6 +31,27 @@ _M.routes = {
 }
 
 
+_M.plugin_settings = {
+    switched_off = {
+        ["example-plugin"] = true,
+        ["inspect"] = true,
+        ["node-status"] = true,
+        ["server-info"] = true,
+    },
+    attributes = {
+        ["log-rotate"] = { interval_s = 3600, files_max = 168 },
+        ["skywalking"] = { service = "gateway", report_interval_s = 3 },
+        ["opentelemetry"] = { batch_spans = 256, drop_on_full = true },
+        ["zipkin"] = { span_version = 2 },
+        ["limit-conn"] = { dictionary = "limits" },
+        ["limit-count"] = { dictionary = "limits" },
+        ["metrics"] = { prefix = "gateway" },
+        ["redirect"] = { https_port = 443 },
+        ["server-info"] = { report_ttl_s = 60 },
+    },
+}
+
+
 function _M.plugin_names()
     local names = { "metrics", "response-headers" }
     for _, entry in ipairs(catalog.entries) do

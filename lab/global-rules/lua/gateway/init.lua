@@ -25,7 +25,7 @@ local reuse_list = false
 function _M.init(options)
     reuse_list = options.reuse_list
     require("gateway.plugins.catalog").register()
-    local count = plugin.load(config.plugin_names())
+    local count = plugin.load(config.plugin_names(), config.plugin_settings)
     router.build(config.routes)
     ngx.log(ngx.INFO, "gateway: ", count, " plugins loaded")
 end
@@ -34,16 +34,15 @@ end
 -- The list depends on the rule and the route alone, so within a request it is built again only when
 -- one of them was replaced.
 local function plugins_of(ctx, rule, route)
-    if not reuse_list then
-        return plugin.filter(rule, route)
-    end
-
-    local kept = ctx.plugin_lists[rule.id]
+    local kept = reuse_list and ctx.plugin_lists[rule.id]
     if kept and kept.rule == rule and kept.route == route then
         return kept.list
     end
+
     local list = plugin.filter(rule, route)
-    ctx.plugin_lists[rule.id] = { rule = rule, route = route, list = list }
+    if reuse_list then
+        ctx.plugin_lists[rule.id] = { rule = rule, route = route, list = list }
+    end
     return list
 end
 

@@ -15,6 +15,12 @@ local _M = { version = 0.3 }
 -- Every loaded plugin, highest priority first.
 local loaded = {}
 
+-- Names of plugins that the operator has switched off while the gateway runs.
+local switched_off = {}
+
+-- What the operator set for a plugin as a whole, by name: the same for every rule and route.
+local attributes = {}
+
 
 local function by_priority(a, b)
     if a.priority == b.priority then
@@ -24,8 +30,11 @@ local function by_priority(a, b)
 end
 
 
---- Loads the plugins named in `names` and puts them in running order.
-function _M.load(names)
+--- Loads the plugins named in `names`, puts them in running order, and takes over what the operator
+--- set for them.
+function _M.load(names, settings)
+    switched_off = settings.switched_off
+    attributes = settings.attributes
     loaded = {}
     for i, name in ipairs(names) do
         local plugin = require("gateway.plugins." .. name)
@@ -71,8 +80,8 @@ end
 
 --- The plugins that apply to this request, in running order, each with its merged configuration.
 --
--- Walks every loaded plugin and looks it up in the rule and in the route. The list that comes out
--- holds two entries; the walk does not get shorter for that.
+-- Walks every loaded plugin and looks it up in the operator's settings, in the rule and in the route.
+-- The list that comes out holds two entries; the walk does not get shorter for that.
 function _M.filter(rule, route)
     local rule_plugins = rule.plugins
     local route_plugins = route and route.plugins or {}
@@ -80,14 +89,16 @@ function _M.filter(rule, route)
 
     for _, plugin in ipairs(loaded) do
         local name = plugin.name
+        local attribute = attributes[name]
         local global_conf = rule_plugins[name]
         local route_conf = route_plugins[name]
         local in_rule = is_configured(global_conf)
         local in_route = is_configured(route_conf)
 
-        if in_rule or in_route then
+        if not switched_off[name] and (in_rule or in_route) then
             list[#list + 1] = {
                 plugin = plugin,
+                attribute = attribute,
                 conf = merge_conf(plugin, in_rule and global_conf, in_route and route_conf),
             }
         end
