@@ -5,6 +5,12 @@
 //! equals of getrusage and a stopwatch), which it prints when told to stop. The machine may be busy with other
 //! work, so programs that need a core ask for it by nice -20 and the tests compare with what they got.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "only the library is pure"
+)]
+
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},

@@ -4,6 +4,8 @@
 //! that many nodes (always the same one), with the shapes of a gateway: deep, with recursion and a long tail.
 //! Then `node web/test/bench.mjs OUT.html` measures painting, zoom, search and inversion.
 
+#![allow(clippy::disallowed_methods, reason = "only the library is pure")]
+
 #[path = "../tests/fixture/mod.rs"]
 mod fixture;
 

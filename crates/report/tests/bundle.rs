@@ -1,5 +1,7 @@
 //! The committed front end is what its sources make.
 
+#![allow(clippy::disallowed_methods, reason = "only the library is pure")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

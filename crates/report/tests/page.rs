@@ -2,6 +2,8 @@
 //!
 //! Expected numbers are sums of the table in `fixture`.
 
+#![allow(clippy::disallowed_methods, reason = "only the library is pure")]
+
 mod fixture;
 
 use std::io::Write;
