@@ -1,5 +1,6 @@
 //! From a record to a sample of the profile: unwound, mixed and named.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
@@ -408,14 +409,12 @@ fn lua_context(
     vm_frames: usize,
     lua_frames: usize,
 ) -> LuaContext {
-    let in_interpreter = || {
-        native.iter().any(|frame| {
-            process
-                .interpreters
-                .iter()
-                .any(|range| range.contains(&frame.lookup))
-        })
+    let runs_in = |ranges: &[Range<u64>]| {
+        native
+            .iter()
+            .any(|frame| ranges.iter().any(|range| range.contains(&frame.lookup)))
     };
+    let in_interpreter = || runs_in(&process.interpreters);
     if lua_frames > 0 {
         LuaContext::With
     } else if vm_frames > 0 {
@@ -425,7 +424,7 @@ fn lua_context(
             LuaContext::VmEntry
         }
     } else if process.vms.is_empty() {
-        if process.facts.lua_unreadable.is_some() || in_interpreter() {
+        if runs_in(&process.unreadable) || in_interpreter() {
             LuaContext::VmUnreadable
         } else {
             LuaContext::NoVm

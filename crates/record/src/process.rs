@@ -30,6 +30,8 @@ pub struct Process {
     pub vms: Vec<LuaVm>,
     /// Interpreters that it maps, VM or not.
     pub interpreters: Vec<Range<u64>>,
+    /// Code of Lua libraries whose VM cannot be read.
+    pub unreadable: Vec<Range<u64>>,
     /// Names of native addresses.
     pub names: NativeNames,
     /// Whether its VMs should be looked for again.
@@ -57,6 +59,7 @@ impl Process {
             space,
             vms: Vec::new(),
             interpreters: Vec::new(),
+            unreadable: Vec::new(),
             names: NativeNames::default(),
             vm_search_due: false,
             mappings_read: now,
@@ -112,11 +115,20 @@ impl Process {
         self.vms_searched = now;
         self.vm_search_due = false;
         self.interpreters.clear();
+        self.unreadable.clear();
         self.facts.lua_unreadable = None;
         let mut version = String::new();
         let mut luajit = false;
         for mapped in self.space.images() {
             let Ok(image) = &mapped.image else { continue };
+            if let LuaLibrary::PucLua { .. }
+            | LuaLibrary::LuaJit {
+                references: References::Compact,
+                ..
+            } = image.lua()
+            {
+                self.unreadable.push(mapped.start..mapped.end);
+            }
             match image.lua() {
                 LuaLibrary::None => {}
                 LuaLibrary::PucLua { version } => {

@@ -22,6 +22,8 @@ use crate::sys;
 
 /// How long the recorder sleeps between two looks at the ring, unless it is woken.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
+/// How often the caller is asked for new targets.
+const TARGETS_INTERVAL: Nanos = Nanos(250_000_000);
 /// How often the caller gets the profile to keep.
 const FLUSH_INTERVAL: Nanos = Nanos(1_000_000_000);
 
@@ -92,8 +94,14 @@ pub trait Keeper {
         profile: &mut Profile,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-    /// Called about 20 times a second; `false` ends the recording.
+    /// Called about 20 times a second, for the first time when everything is attached; `false` ends the recording.
     fn go_on(&mut self, progress: Progress) -> bool;
+
+    /// Processes that should be targets now, asked for about four times a second: those of a name or a control group may come
+    /// from anywhere. Known ones may be named again.
+    fn targets_now(&mut self) -> Vec<u32> {
+        Vec::new()
+    }
 }
 
 /// Off-CPU account of one thread over a whole recording.
@@ -367,14 +375,25 @@ pub fn record(
     }
 
     let mut flushed = start;
+    let mut asked = start;
     let mut failure = None;
     loop {
         if let Err(error) = ring.drain(DRAIN_INTERVAL) {
             failure = Some(RecordError::Ring(error));
             break;
         }
-        tell_targets(&programs, &state)?;
         let now = sys::monotonic();
+        if now - asked >= TARGETS_INTERVAL {
+            asked = now;
+            let joining = join_targets(keeper, &state);
+            tell_targets(&programs, &state)?;
+            for pid in joining.into_iter().filter(|_| plan.on_cpu) {
+                clocks
+                    .add_process(pid, programs.clock_program())
+                    .map_err(|source| RecordError::Clock { pid, source })?;
+            }
+        }
+        tell_targets(&programs, &state)?;
         let mut s = state.borrow_mut();
         if now - flushed >= FLUSH_INTERVAL {
             flushed = now;
@@ -438,6 +457,19 @@ pub fn record(
             .collect(),
         profile: state.folder.profile,
     })
+}
+
+/// Opens the processes that the keeper names and that are not known yet; returns those.
+fn join_targets(keeper: &mut dyn Keeper, state: &Rc<RefCell<State>>) -> Vec<u32> {
+    let mut s = state.borrow_mut();
+    keeper
+        .targets_now()
+        .into_iter()
+        .filter(|pid| !s.processes.contains_key(pid))
+        .collect::<Vec<u32>>()
+        .into_iter()
+        .filter(|&pid| s.open_process(pid).is_ok())
+        .collect()
 }
 
 fn fill_facts(capture: &mut Capture, plan: &RecordPlan) {
