@@ -240,6 +240,8 @@ impl GoTable {
         let line = self.value(function, self.field(function, 5)?, address)?;
         let file = usize::try_from(file).ok()?;
         let file_at = match self.version {
+            // Number 0 is the count of the files.
+            Version::Go1_2 if file == 0 => return None,
             Version::Go1_2 => {
                 let files_at = self.at.functions + self.functions * 2 * WORD + WORD;
                 let files = u32_at(self.bytes(), files_at)? as usize;

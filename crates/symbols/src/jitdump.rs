@@ -299,28 +299,37 @@ impl JitDump {
     fn debug_info(&mut self, mut fields: Fields<'_>) -> Option<()> {
         let start = fields.u64()?;
         let count = fields.u64()?;
-        let first = u32::try_from(self.lines.len()).ok()?;
-        let mut file = None;
+        let mut added = Vec::new();
+        let mut file: Option<(&[u8], NameId)> = None;
         for _ in 0..count {
             let (address, line, _column) = (fields.u64()?, fields.u32()?, fields.u32()?);
             let name = fields.text()?;
-            // `ff 00`: the same file as the entry before.
-            if name != b"\xff" || file.is_none() {
-                file = self.names.add(name);
-            }
-            let (Some(file), true) = (file, self.lines.len() < MAX_LINES) else {
-                self.counts.beyond_limit += 1;
-                break;
+            let id = match file {
+                // `ff 00` says so; V8 repeats the name.
+                Some((last, id)) if name == b"\xff" || name == last => Some(id),
+                _ => self.names.add(name),
             };
-            if let Some(offset) = address.checked_sub(start) {
-                let offset = u32::try_from(offset).ok()?;
-                self.lines.push(Line { offset, line, file });
-            }
+            let Some(id) = id.filter(|_| self.lines.len() + added.len() < MAX_LINES) else {
+                self.counts.beyond_limit += 1;
+                return Some(());
+            };
+            file = Some((name, id)).filter(|_| name != b"\xff").or(file);
+            let offset = address.checked_sub(start)?;
+            added.push(Line {
+                offset: u32::try_from(offset).ok()?,
+                line,
+                file: id,
+            });
         }
+        // Some releases of V8 write freed memory as a name; a zero in it shifts all that follows.
+        if fields.0.len() >= 8 {
+            return None;
+        }
+        added.sort_by_key(|line| line.offset);
+        without_elf_header(&mut added);
+        let first = u32::try_from(self.lines.len()).ok()?;
+        self.lines.append(&mut added);
         let end = u32::try_from(self.lines.len()).ok()?;
-        if let Some(added) = self.lines.get_mut(first as usize..) {
-            added.sort_by_key(|line| line.offset);
-        }
         // Lines are announced right before their code; these have none.
         if self.announced.len() >= MAX_ANNOUNCED {
             self.announced.clear();
@@ -384,6 +393,18 @@ impl JitDump {
     /// Nothing was loaded.
     pub fn is_empty(&self) -> bool {
         self.loads.is_empty()
+    }
+}
+
+/// V8 counts addresses of lines from the start of the ELF file that `perf inject` will write, whose
+/// header has 64 bytes (`kElfHeaderSize` in `src/diagnostics/perf-jit.cc`); its first line is that of
+/// the function's first byte.
+fn without_elf_header(lines: &mut [Line]) {
+    const ELF_HEADER_BYTES: u32 = 64;
+    if lines.first().map(|line| line.offset) == Some(ELF_HEADER_BYTES) {
+        for line in lines {
+            line.offset -= ELF_HEADER_BYTES;
+        }
     }
 }
 
@@ -509,6 +530,49 @@ mod tests {
             let source = source.unwrap();
             assert_eq!((&*source.file, source.line), ("a.js", Some(expected)));
         }
+    }
+
+    fn lines_of(address: u64, lines: &[(u64, u8)]) -> Vec<u8> {
+        let mut body = words(&[address, lines.len() as u64]);
+        for &(at, line) in lines {
+            body.extend(words(&[at]));
+            body.extend_from_slice(&[line, 0, 0, 0, 0, 0, 0, 0]);
+            body.extend_from_slice(b"a.js\0");
+        }
+        body
+    }
+
+    #[test]
+    fn lines_that_count_from_an_elf_header_are_moved_back() {
+        let body = lines_of(0x1000, &[(0x1040, 7), (0x1050, 9)]);
+        let mut dump = JitDump::new();
+        dump.push(&header()).unwrap();
+        dump.push(&record(2, 1, &body)).unwrap();
+        dump.push(&load(2, 0x1000, 64, 1, "f")).unwrap();
+        for (address, expected) in [(0x1000, 7), (0x100f, 7), (0x1010, 9)] {
+            let Lookup::Named { source, .. } = dump.lookup(address, None) else {
+                panic!("{address:#x} has no name");
+            };
+            assert_eq!(source.unwrap().line, Some(expected), "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn lines_whose_names_are_freed_memory_are_left_out_and_the_function_stays() {
+        let mut body = lines_of(0x1000, &[(0x1000, 7)]);
+        body.extend_from_slice(b"a rest that no entry claims\0");
+        let mut dump = JitDump::new();
+        dump.push(&header()).unwrap();
+        dump.push(&record(2, 1, &body)).unwrap();
+        dump.push(&load(2, 0x1000, 64, 1, "f")).unwrap();
+        assert_eq!(dump.counts().damaged_records, 1);
+        assert!(
+            matches!(
+                dump.lookup(0x1000, None),
+                Lookup::Named { source: None, .. }
+            ),
+            "no line"
+        );
     }
 
     #[test]

@@ -54,7 +54,7 @@ mod sys;
 
 pub use bytes::SharedBytes;
 pub use coverage::{Advice, SymbolCoverage};
-pub use debug_files::{DebugFileError, DebugFileFinder, DebugKey, FoundDebugFile};
+pub use debug_files::{DebugFileError, DebugFileFinder, DebugKey, FoundDebugFile, open_file_below};
 pub use dwarf::DebugInfo;
 pub use elf::{AlternateLink, BuildId, DebugLink, ElfError, LoadSegment, alternate_link, build_id};
 pub use jitdump::{JitDump, JitDumpCounts, JitDumpError};

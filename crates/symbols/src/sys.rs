@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Opens `path` below `root` for reading. Symbolic links, absolute ones and `..` included, are
-/// resolved as if `root` were `/`, so a container cannot point its debug files at the host's.
+/// resolved as if `root` were `/` (and so is an absolute `path`), so a container cannot point its debug files at the host's.
 /// Needs Linux 5.6 (`openat2`).
 pub(crate) fn open_in_root(root: &File, path: &Path) -> io::Result<File> {
     let path = CString::new(path.as_os_str().as_bytes())?;

@@ -291,3 +291,60 @@ fn a_program_without_the_table_says_that_it_has_no_symbols() {
         assert_eq!(reason, Some(NameReason::NoSymbolTable));
     });
 }
+
+/// Tables of the layouts that no toolchain here writes, made by hand: `main.a` has 20 bytes of code, of
+/// which 8 are line 4 of `/a.go` and the rest line 6, and so has `main.b` after it.
+#[test]
+fn hand_made_tables_of_every_layout_are_read() {
+    const TEXT: u64 = 0x40_1000;
+    let code = "void _start(void) { for (;;) __asm__ volatile(\".skip 64, 0x90\"); }";
+    let flags = [
+        "-nostdlib",
+        "-static",
+        "-no-pie",
+        "-fno-pie",
+        "-s",
+        "-Wl,-Ttext=0x401000",
+    ];
+    let Some(program) = independent::compile("cc", "c", code, &flags) else {
+        return;
+    };
+    let tables = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/symbols_go");
+    for magic in ["fffffff0", "fffffff1", "fffffffa", "fffffffb"] {
+        let table = tables.join(magic);
+        let section = format!("--add-section=.gopclntab={}", table.display());
+        let whole = program.sibling(magic);
+        Tool("objcopy").lines(&[&section, program.path(), &whole]);
+        let module = parse(&whole);
+        assert_eq!(module.table_sizes().go, 2, "{magic}");
+        for (offset, name, line) in [
+            (0, "main.a", 4),
+            (7, "main.a", 4),
+            (8, "main.a", 6),
+            (20, "main.b", 4),
+            (39, "main.b", 6),
+        ] {
+            let Lookup::Named {
+                function,
+                function_start,
+                source,
+                ..
+            } = module.lookup(TEXT + offset)
+            else {
+                panic!("{magic}: {offset} has no name");
+            };
+            assert_eq!(function.raw, name, "{magic} at {offset}");
+            assert_eq!(
+                function_start,
+                if name == "main.a" { TEXT } else { TEXT + 20 }
+            );
+            let source = source.unwrap_or_else(|| panic!("{magic}: {offset} has no line"));
+            assert_eq!(
+                (&*source.file, source.line),
+                ("/a.go", Some(line)),
+                "{magic} at {offset}"
+            );
+        }
+        assert!(module.lookup(TEXT + 40).reason().is_some(), "{magic}");
+    }
+}
