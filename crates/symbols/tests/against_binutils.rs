@@ -239,3 +239,27 @@ fn the_vdso_of_this_process_is_read_from_its_memory() {
         "clock_gettime"
     );
 }
+
+#[test]
+fn a_byte_of_the_file_has_the_address_of_the_segment_that_readelf_prints() {
+    let mut compared = 0;
+    for path in elf_files_of_this_machine() {
+        let module = parse(&path);
+        for line in Tool("readelf").lines(&["-lW", &path]) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            // LOAD 0x026000 0x0000000000026000 0x0000000000026000 0x155d9d 0x155d9d R E 0x1000
+            let ["LOAD", offset, address, _, size, _, "R", "E", _] = fields[..] else {
+                continue;
+            };
+            let [offset, address, size] = [offset, address, size]
+                .map(|hex| u64::from_str_radix(hex.trim_start_matches("0x"), 16).unwrap());
+            for into in [0, size / 2, size - 1] {
+                let found = module.svma_of_file_offset(offset + into);
+                assert_eq!(found, Some(address + into), "{path}");
+                compared += 1;
+            }
+        }
+        assert_eq!(module.svma_of_file_offset(u64::MAX), None);
+    }
+    assert!(compared > 0);
+}
