@@ -1,0 +1,33 @@
+//! Reading a capture out of a case.
+
+use anyhow::Result;
+use throughline_profile::Profile;
+use throughline_store::{Case, Damage, Loaded};
+
+use crate::args::CaptureArgs;
+use crate::failure::Outcome;
+use crate::output::Voice;
+
+/// Loads the capture that was asked for.
+pub fn load(args: &CaptureArgs) -> Result<Loaded> {
+    Ok(Case::open_read_only(&args.case)?.load(args.capture)?)
+}
+
+/// Says on standard error what to know of a capture before its figures are read; the outcome of a verb that could use it.
+pub fn remarks(profile: &Profile, damage: &Damage, voice: Voice) -> Outcome {
+    if !damage.is_empty() {
+        // Not a remark that -q silences: the result is made of what was left.
+        Voice {
+            quiet: false,
+            ..voice
+        }
+        .remark(&format!(
+            "throughline: the case is damaged, and what could not be used was left out: {damage}"
+        ));
+        return Outcome::Damaged;
+    }
+    for warning in &profile.capture.warnings {
+        voice.remark(&format!("note: {}", throughline_profile::escape(warning)));
+    }
+    Outcome::Done
+}

@@ -1,0 +1,13 @@
+//! What `throughline` can do; one module for each verb, with the name of the verb.
+
+pub mod captures;
+pub mod check;
+pub mod export;
+pub mod flame;
+pub mod lab;
+pub mod rank;
+pub mod record;
+
+mod input;
+mod targets;
+mod view;
