@@ -20,8 +20,9 @@ use crate::process::Process;
 use crate::unwind::{End, NativeFrame, NativeKind, VmFrames, lua_thread, saved_pc, unwind};
 
 /// Kernel functions in which a thread waits for work to arrive, not for the result of work.
-const IDLE_WAITS: [&str; 6] = [
+const IDLE_WAITS: [&str; 7] = [
     "ep_poll",
+    "do_epoll_wait",
     "inet_csk_accept",
     "unix_accept",
     "do_sigtimedwait",
