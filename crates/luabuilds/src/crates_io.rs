@@ -1,5 +1,5 @@
-//! LuaJIT from the sources in the crate `luajit-src`, at pinned versions. Versions up to 210.4 are
-//! OpenResty's fork, those from 210.5 on mainline.
+//! LuaJIT from the sources in the crate `luajit-src`, at pinned versions. Versions from 210.1 to
+//! 210.4 are OpenResty's fork, the others mainline.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,10 @@ use crate::{Build, Fork, Obtained, Unavailable};
 /// The newest release that was looked at.
 pub const NEWEST: &str = "210.7.4";
 
-/// An old, a middle and the newest release of each fork.
-pub(crate) const GC64_VERSIONS: [&str; 5] = ["210.4.0", "210.4.8", "210.5.0", "210.6.0", NEWEST];
+/// One release of each layout that the crate offers, from the oldest to the newest.
+pub(crate) const GC64_VERSIONS: [&str; 6] = [
+    "210.0.0", "210.1.0", "210.4.8", "210.5.0", "210.6.0", NEWEST,
+];
 
 /// The program `luajit` of a release of `luajit-src`, with symbols.
 pub fn luajit_src(version: &str) -> Obtained {
@@ -23,6 +25,13 @@ pub fn luajit_src(version: &str) -> Obtained {
 pub fn luajit_src_compact() -> Obtained {
     let name = format!("luajit-src {NEWEST} without GC64");
     build(&name, NEWEST, "-g -DLUAJIT_DISABLE_GC64")
+}
+
+/// A release with the option for Lua 5.2 compatibility, which OpenResty's own packages are built
+/// with. It adds library functions and changes their numbers.
+pub fn luajit_src_lua52(version: &str) -> Obtained {
+    let name = format!("luajit-src {version} with Lua 5.2 compatibility");
+    build(&name, version, "-g -DLUAJIT_ENABLE_LUA52COMPAT")
 }
 
 fn build(name: &str, version: &str, debug_flags: &str) -> Obtained {

@@ -19,7 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-pub use crates_io::{NEWEST, luajit_src, luajit_src_compact};
+pub use crates_io::{NEWEST, luajit_src, luajit_src_compact, luajit_src_lua52};
 pub use debian::{debian_library, debian_program};
 pub use pypi::{LupaModule, lupa};
 

@@ -62,3 +62,39 @@ impl Memory for FixtureMemory {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_crosses_touching_segments_and_stops_at_a_gap() {
+        let mut memory = FixtureMemory::new();
+        memory
+            .add(0x10, vec![1, 2])
+            .add(0x12, vec![3])
+            .add(0x14, vec![5]);
+        let mut bytes = [0; 3];
+        assert_eq!(memory.read(0x10, &mut bytes), Ok(()));
+        assert_eq!(bytes, [1, 2, 3]);
+        let mut bytes = [0; 5];
+        let gap = MemoryError::Unmapped { address: 0x13 };
+        assert_eq!(memory.read(0x10, &mut bytes), Err(gap));
+    }
+
+    #[test]
+    fn a_length_over_the_bound_is_refused_before_anything_is_read() {
+        let memory = FixtureMemory::new();
+        let refused = MemoryError::TooLong {
+            address: 8,
+            asked: u64::MAX,
+            limit: 64,
+        };
+        assert_eq!(memory.read_vec(8, u64::MAX, 64), Err(refused));
+        assert_eq!(
+            memory.read_vec(8, 1, 64),
+            Err(MemoryError::Unmapped { address: 8 })
+        );
+        assert_eq!(memory.read_vec(u64::MAX, 0, 64), Ok(vec![]));
+    }
+}

@@ -4,16 +4,17 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use support::{Running, address, find};
 use throughline_luabuilds::{
-    Build, Fork, LupaModule, NEWEST, all, debian_program, luajit_src, luajit_src_compact, lupa,
-    ready,
+    Build, Fork, LupaModule, NEWEST, all, debian_program, luajit_src, luajit_src_compact,
+    luajit_src_lua52, lupa, ready,
 };
 use throughline_target::{
     FixtureMemory, HandlerKind, JitParams, LuaLibrary, Memory, MemoryError, NoLine, References,
-    TraceError, VmReject, fast_function_names, find_vms, handlers, identify_library,
+    TraceError, Vm, VmReject, fast_function_names, find_vms, handlers, identify_library,
     interpreter_range, machine_code, parse_maps, prototype, trace, trace_at, trace_count,
 };
 
@@ -99,12 +100,21 @@ fn every_instruction_of_every_function_has_the_line_that_the_vm_says() {
 
 #[test]
 fn fast_functions_have_the_numbers_of_the_builds_own_vmdef() {
-    for build in builds() {
+    let compatible = ["210.4.8", NEWEST]
+        .map(luajit_src_lua52)
+        .into_iter()
+        .filter_map(ready);
+    for build in builds().chain(compatible) {
         let running = Running::start(&build, "truth.lua", &["30"]);
         let process = running.process();
         let vm = find(&process, &build).vm;
         let names = fast_function_names(&process, &vm).expect("globals");
-        for fact in running.facts("ffid") {
+        // With Lua 5.2 compatibility `unpack` has this second name.
+        for fact in running
+            .facts("ffid")
+            .iter()
+            .filter(|fact| fact[0] != "table.unpack")
+        {
             let ffid = fact[1].parse().expect("a number");
             assert_eq!(
                 names.name(ffid),
@@ -421,4 +431,67 @@ fn a_vm_whose_memory_was_overwritten_is_refused_with_the_field() {
         assert_eq!(thread, found.vm.main_thread);
         assert!(what.contains(word), "{what}");
     }
+}
+
+#[test]
+fn several_vms_in_one_process_are_all_found_also_one_without_libraries() {
+    let Some(build) = ready(debian_program("luajit2", Fork::OpenResty)) else {
+        return;
+    };
+    let running = Running::start(&build, "two_vms.lua", &["30"]);
+    let process = running.process();
+    let maps = parse_maps(&process.maps().expect("maps"));
+    let scan = find_vms(&process, &maps.mappings).expect("memory");
+    assert_eq!(scan.rejected, []);
+    let second = address(&running.facts("second")[0][0]);
+    let (seconds, firsts): (Vec<Vm>, Vec<Vm>) =
+        scan.vms.iter().partition(|vm| vm.main_thread == second);
+    let ([first], [second]): (&[Vm], &[Vm]) = (&firsts, &seconds) else {
+        panic!("{:?}", scan.vms)
+    };
+    assert_eq!(first.first_handler, second.first_handler);
+    assert_eq!(first.layout.jit.param, JitParams::At(1632));
+    assert_eq!(second.layout.jit.param, JitParams::Unset);
+    assert_eq!(trace_count(&process, second), Ok(0));
+    assert_eq!(
+        machine_code(&process, second).map(|code| code.areas),
+        Ok(vec![])
+    );
+    // It has no globals that could say which numbering holds.
+    let names = fast_function_names(&process, second).expect("an empty table");
+    assert!(!names.numbering_known());
+    assert_eq!(names.name(5), None);
+}
+
+#[test]
+fn the_vm_of_an_nginx_is_found_in_its_shared_library() {
+    const NGINX: &str = "/usr/sbin/nginx";
+    if !Path::new("/usr/lib/nginx/modules/ngx_http_lua_module.so").exists() {
+        eprintln!("SKIPPED: Debian nginx: the package libnginx-mod-http-lua is not installed");
+        return;
+    }
+    let prefix = tempfile::tempdir().expect("a directory");
+    let configuration = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nginx.conf");
+    std::os::unix::fs::symlink("/usr/lib/nginx/modules", prefix.path().join("modules"))
+        .expect("a link");
+    let child = Command::new(NGINX)
+        .current_dir(prefix.path())
+        .arg("-p")
+        .arg(prefix.path())
+        .arg("-c")
+        .arg(configuration)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("nginx runs");
+    let running = Running::wait_for("nginx", child);
+    let process = running.process();
+    let maps = parse_maps(&process.maps().expect("maps"));
+    let scan = find_vms(&process, &maps.mappings).expect("memory");
+    assert_eq!((scan.vms.len(), scan.rejected), (1, vec![]));
+    let library = maps
+        .find(scan.vms[0].first_handler)
+        .and_then(|mapping| mapping.path_lossy());
+    assert!(library.is_some_and(|path| path.contains("libluajit-5.1.so")));
+    let names = fast_function_names(&process, &scan.vms[0]).expect("globals");
+    assert!(names.numbering_known());
 }

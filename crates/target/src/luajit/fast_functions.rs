@@ -10,14 +10,15 @@ use super::scan::Vm;
 use super::{GCT, POINTER_MASK, gct};
 use crate::memory::{Block, Memory, MemoryError};
 
-/// The numbering of 2022 to 2026 (`lj_ffdef.h`, which each build generates from its libraries). A
-/// name after `+` is in OpenResty's fork only, one after `5` only with `LUAJIT_ENABLE_LUA52COMPAT`.
+/// The numbering of 2019 to 2026 (`lj_ffdef.h`, which each build generates from its libraries). A
+/// name after `+` is in OpenResty's fork only, one after `5` only with `LUAJIT_ENABLE_LUA52COMPAT`,
+/// one after `.` only since 2020.
 const NUMBERING: &str = "\
     Lua C assert type next pairs ipairs_aux ipairs getmetatable setmetatable getfenv setfenv \
     rawget rawset rawequal 5rawlen unpack select tonumber tostring error pcall xpcall loadfile \
     load loadstring dofile gcinfo collectgarbage newproxy print coroutine.status \
     coroutine.running coroutine.isyieldable coroutine.create coroutine.yield coroutine.resume \
-    coroutine.wrap_aux coroutine.wrap +thread.exdata +thread.exdata2 math.abs math.floor \
+    coroutine.wrap_aux coroutine.wrap +thread.exdata +.thread.exdata2 math.abs math.floor \
     math.ceil math.sqrt math.log10 math.exp math.sin math.cos math.tan math.asin math.acos \
     math.atan math.sinh math.cosh math.tanh math.frexp math.modf math.log math.atan2 math.pow \
     math.fmod math.ldexp math.min math.max math.random math.randomseed bit.tobit bit.bnot \
@@ -33,7 +34,7 @@ const NUMBERING: &str = "\
     debug.getregistry debug.getmetatable debug.setmetatable debug.getfenv debug.setfenv \
     debug.getinfo debug.getlocal debug.setlocal debug.getupvalue debug.setupvalue \
     debug.upvalueid debug.upvaluejoin 5debug.getuservalue 5debug.setuservalue debug.sethook \
-    debug.gethook debug.debug debug.traceback jit.on jit.off jit.flush jit.status jit.security \
+    debug.gethook debug.debug debug.traceback jit.on jit.off jit.flush jit.status .jit.security \
     jit.attach +jit.prngstate jit.util.funcinfo jit.util.funcbc jit.util.funck \
     jit.util.funcuvname jit.util.traceinfo jit.util.traceir jit.util.tracek jit.util.tracesnap \
     jit.util.tracemc jit.util.traceexitstub jit.util.ircalladdr jit.opt.start jit.profile.start \
@@ -43,11 +44,11 @@ const NUMBERING: &str = "\
     ffi.meta.__tostring ffi.meta.__pairs ffi.meta.__ipairs ffi.clib.__index ffi.clib.__newindex \
     ffi.clib.__gc ffi.callback.free ffi.callback.set ffi.cdef ffi.new ffi.cast ffi.typeof \
     ffi.typeinfo ffi.istype ffi.sizeof ffi.alignof ffi.offsetof ffi.errno ffi.string ffi.copy \
-    ffi.fill ffi.abi ffi.metatype ffi.gc ffi.load buffer.method.free buffer.method.reset \
-    buffer.method.skip buffer.method.set buffer.method.put buffer.method.putf buffer.method.get \
-    buffer.method.putcdata buffer.method.reserve buffer.method.commit buffer.method.ref \
-    buffer.method.encode buffer.method.decode buffer.method.__gc buffer.method.__tostring \
-    buffer.method.__len buffer.new buffer.encode buffer.decode";
+    ffi.fill ffi.abi ffi.metatype ffi.gc ffi.load .buffer.method.free .buffer.method.reset \
+    .buffer.method.skip .buffer.method.set .buffer.method.put .buffer.method.putf .buffer.method.get \
+    .buffer.method.putcdata .buffer.method.reserve .buffer.method.commit .buffer.method.ref \
+    .buffer.method.encode .buffer.method.decode .buffer.method.__gc .buffer.method.__tostring \
+    .buffer.method.__len .buffer.new .buffer.encode .buffer.decode";
 
 /// Functions of the VM's globals that must agree with a numbering before it is believed. A VM that
 /// opened the base library alone has 26.
@@ -111,23 +112,31 @@ pub fn fast_function_names(memory: &dyn Memory, vm: &Vm) -> Result<FastFunctionN
 /// `FF_assert`: 0 and 1 stand for Lua and C functions (lj_ff.h).
 const FIRST_FAST_FUNCTION: usize = 2;
 
+/// The numbering with every choice of the three marks.
 fn numberings() -> Vec<Vec<&'static str>> {
-    let select = |openresty: bool, lua52: bool| {
-        let names = NUMBERING.split_ascii_whitespace();
-        names
-            .filter_map(|name| match name.as_bytes().first() {
-                Some(b'+') => openresty.then(|| name.trim_start_matches('+')),
-                Some(b'5') => lua52.then(|| name.trim_start_matches('5')),
-                _ => Some(name),
-            })
-            .collect()
-    };
-    vec![
-        select(false, false),
-        select(false, true),
-        select(true, false),
-        select(true, true),
-    ]
+    let marks = ['+', '5', '.'];
+    let choices = (0..1 << marks.len()).map(|choice| {
+        move |mark: char| {
+            marks
+                .iter()
+                .position(|&m| m == mark)
+                .is_some_and(|i| choice >> i & 1 != 0)
+        }
+    });
+    choices
+        .map(|chosen| {
+            let names = NUMBERING.split_ascii_whitespace();
+            names
+                .filter_map(|marked| {
+                    let name = marked.trim_start_matches(marks);
+                    marked[..marked.len() - name.len()]
+                        .chars()
+                        .all(&chosen)
+                        .then_some(name)
+                })
+                .collect()
+        })
+        .collect()
 }
 
 fn live_only(witnesses: &[Witness]) -> FastFunctionNames {

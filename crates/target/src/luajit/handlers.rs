@@ -269,13 +269,14 @@ fn pieces(code: &Code<'_>, entries: Vec<Entry>) -> Vec<Handler> {
 /// begins where the first jump from another piece arrives; jumps between bytecode handlers are left
 /// alone, because LuaJIT's own symbols do not cut those either.
 fn cut_shared_code(code: &Code<'_>, pieces: &mut Vec<Handler>) {
-    let jumps: Vec<(usize, u64)> = (0..)
+    let mut jumps: Vec<(u64, usize)> = (0..)
         .zip(pieces.iter())
         .flat_map(|(from, piece)| {
             let targets = code.jumps(&(piece.address..piece.end));
-            targets.into_iter().map(move |target| (from, target))
+            targets.into_iter().map(move |target| (target, from))
         })
         .collect();
+    jumps.sort_unstable();
     for index in (0..pieces.len()).rev() {
         let Some(piece) = pieces.get(index) else {
             continue;
@@ -283,11 +284,12 @@ fn cut_shared_code(code: &Code<'_>, pieces: &mut Vec<Handler>) {
         if piece.kind != HandlerKind::FastFunction {
             continue;
         }
-        let inside = piece.address + 1..piece.end;
-        let arrivals = jumps
+        let behind = jumps.partition_point(|(target, _)| *target <= piece.address);
+        let inside = jumps
             .iter()
-            .filter(|(from, target)| *from != index && inside.contains(target));
-        if let Some((_, first)) = arrivals.min_by_key(|(_, target)| *target) {
+            .skip(behind)
+            .take_while(|(target, _)| *target < piece.end);
+        if let Some((first, _)) = inside.into_iter().find(|(_, from)| *from != index) {
             cut(pieces, index, *first);
         }
     }

@@ -59,7 +59,7 @@ pub enum JitParams {
     /// Counted from the `jit_State`; 15 numbers, i32, in the order of `JIT_PARAMDEF` (lj_jit.h).
     At(u64),
     /// The parameters are all unset (the host has not opened the `jit` library), so the versions
-    /// that differ only in their place cannot be told apart.
+    /// that differ only in their place cannot be told apart; the name is that of the newer one.
     Unset,
 }
 

@@ -315,3 +315,7 @@ fn read_lines(memory: &dyn Memory, header: &Header) -> Result<Lines, PrototypeEr
         _ => Lines::DoubleWords(bytes),
     })
 }
+
+#[cfg(test)]
+#[path = "prototype_tests.rs"]
+mod tests;

@@ -151,6 +151,7 @@ const AREA_BYTES_MAX: u64 = 1 << 31;
 pub fn machine_code(memory: &dyn Memory, vm: &Vm) -> Result<MachineCode, MemoryError> {
     let mut code = MachineCode::default();
     let mut area = memory.read_u64(vm.jit_state().wrapping_add(vm.layout.jit.mcarea))?;
+    let newest = area;
     while area != 0 {
         let mut link = [0; 16];
         let readable = memory.read(area, &mut link).is_ok();
@@ -163,7 +164,9 @@ pub fn machine_code(memory: &dyn Memory, vm: &Vm) -> Result<MachineCode, MemoryE
             return Ok(code);
         };
         code.areas.push(area..end);
-        area = next;
+        // A chain that bites its tail was read while it changed.
+        code.incomplete |= next == newest;
+        area = if code.incomplete { 0 } else { next };
     }
     Ok(code)
 }

@@ -19,7 +19,13 @@ impl Running {
         let script = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests/lua")
             .join(script);
-        let mut child = build.run(&script, arguments).expect("the build runs");
+        Running::wait_for(
+            &build.name,
+            build.run(&script, arguments).expect("the build runs"),
+        )
+    }
+
+    pub fn wait_for(name: &str, mut child: Child) -> Running {
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut facts = Vec::new();
         for line in output.lines() {
@@ -29,11 +35,7 @@ impl Running {
             }
             facts.push(line.split('\t').map(str::to_owned).collect());
         }
-        panic!(
-            "{}: ended before it was ready: {:?}",
-            build.name,
-            child.wait()
-        );
+        panic!("{name}: ended before it was ready: {:?}", child.wait());
     }
 
     pub fn process(&self) -> LiveProcess {

@@ -1,0 +1,183 @@
+//! A VM in which any bytes are overwritten, read by every reader of VMs.
+//!
+//! The input is a list of patches: place (u16, in words of 4 bytes), length (u8), that many bytes.
+//! The first byte says which version the VM is of, so that the readers are entered also where the
+//! patches leave the VM recognisable.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use throughline_target::{
+    FixtureMemory, Mapping, Permissions, fast_function_names, find_vms, handlers, machine_code,
+    prototype, trace, trace_at, trace_count,
+};
+
+/// Where the VM's memory and its interpreter's code lie.
+const HEAP: u64 = 0x7f00_0000_0000;
+const CODE: u64 = 0x5500_0000_0000;
+const HEAP_LEN: usize = 0x8000;
+const CODE_LEN: u64 = 0x4000;
+
+/// (thread size, cur_L, jit_state, dispatch, param, funcf) of three versions (`offsetof`).
+const VERSIONS: [(u64, u64, u64, u64, u64, u64); 3] = [
+    (112, 368, 736, 4008, 1632, 89),
+    (96, 368, 728, 3968, 1636, 89),
+    (96, 376, 744, 4000, 1636, 96),
+];
+
+/// Places of the objects in the heap, behind the 6.5 KiB of the VM itself.
+const STACK: u64 = 0x2000;
+const PROTOTYPE: u64 = 0x3000;
+const NAME: u64 = 0x3400;
+const TRACES: u64 = 0x3800;
+const TRACE: u64 = 0x3900;
+const AREA: u64 = 0x3a00;
+const GLOBALS: u64 = 0x4000;
+const NODES: u64 = 0x4100;
+const FUNCTION: u64 = 0x5000;
+
+struct Heap(Vec<u8>);
+
+impl Heap {
+    fn put(&mut self, at: u64, bytes: &[u8]) {
+        let at = at as usize % HEAP_LEN;
+        let len = bytes.len().min(HEAP_LEN - at);
+        self.0[at..at + len].copy_from_slice(&bytes[..len]);
+    }
+
+    fn word(&mut self, at: u64, word: u64) {
+        self.put(at, &word.to_le_bytes());
+    }
+
+    /// An object's type tag.
+    fn tag(&mut self, at: u64, tag: u8) {
+        self.put(at + 9, &[tag]);
+    }
+}
+
+fn vm(version: usize) -> Heap {
+    let (thread, cur_l, jit, dispatch, param, funcf) = VERSIONS[version % VERSIONS.len()];
+    let mut heap = Heap(vec![0; HEAP_LEN]);
+    heap.tag(0, 6);
+    heap.word(16, HEAP + thread);
+    heap.word(48, HEAP + STACK + 0x100);
+    heap.word(56, HEAP + STACK);
+    heap.word(72, HEAP + GLOBALS);
+    heap.word(88, 0x100);
+    heap.word(thread + 192, HEAP);
+    heap.word(thread + cur_l, HEAP);
+    for number in 0..15u64 {
+        heap.put(thread + jit + param + 4 * number, &56u32.to_le_bytes());
+    }
+    for entry in 0..funcf + 8 + 57 + funcf {
+        let place = if entry < funcf + 8 + 57 {
+            entry
+        } else {
+            entry - (funcf + 8 + 57)
+        };
+        heap.word(thread + dispatch + 8 * entry, CODE + 0x40 * place);
+    }
+    heap.word(thread + jit + 384, HEAP + TRACES);
+    heap.put(thread + jit + 396, &4u32.to_le_bytes());
+    heap.word(thread + jit + 3048, HEAP + AREA);
+    heap.word(AREA + 8, 0x200);
+    heap.tag(PROTOTYPE, 7);
+    heap.put(PROTOTYPE + 12, &20u32.to_le_bytes());
+    heap.put(PROTOTYPE + 56, &0x200u32.to_le_bytes());
+    heap.word(PROTOTYPE + 64, HEAP + NAME);
+    heap.put(PROTOTYPE + 76, &9u32.to_le_bytes());
+    heap.word(PROTOTYPE + 80, HEAP + PROTOTYPE + 104 + 80);
+    heap.tag(NAME, 4);
+    heap.put(NAME + 20, &4u32.to_le_bytes());
+    heap.put(NAME + 24, b"@a.b");
+    heap.word(TRACES + 8, HEAP + TRACE);
+    heap.tag(TRACE, 9);
+    heap.word(TRACE + 64, HEAP + PROTOTYPE);
+    heap.word(TRACE + 72, HEAP + PROTOTYPE + 108);
+    heap.put(TRACE + 84, &0x80u32.to_le_bytes());
+    heap.word(TRACE + 88, HEAP + AREA + 16);
+    heap.put(TRACE + 104, &1u16.to_le_bytes());
+    heap.tag(GLOBALS, 11);
+    heap.word(GLOBALS + 40, HEAP + NODES);
+    heap.put(GLOBALS + 52, &7u32.to_le_bytes());
+    heap.word(NODES, (0x1ffff - 8) << 47 | (HEAP + FUNCTION));
+    heap.word(NODES + 8, (0x1ffff - 4) << 47 | (HEAP + NAME));
+    heap.tag(FUNCTION, 8);
+    heap.put(FUNCTION + 10, &[5]);
+    heap
+}
+
+fn mapping(start: u64, len: u64, write: bool) -> Mapping {
+    Mapping {
+        start,
+        end: start + len,
+        permissions: Permissions {
+            read: true,
+            write,
+            execute: !write,
+            shared: false,
+        },
+        offset: 0,
+        device: (0, 0),
+        inode: u64::from(!write),
+        path: None,
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&version, mut patches)) = data.split_first() else {
+        return;
+    };
+    let mut heap = vm(usize::from(version));
+    let unpatched = patches.is_empty();
+    let mut code = vec![0xe9; CODE_LEN as usize];
+    while let [low, high, len, rest @ ..] = patches {
+        let (bytes, rest) = rest.split_at(usize::from(*len).min(rest.len()));
+        heap.put(4 * u64::from(u16::from_le_bytes([*low, *high])), bytes);
+        let at = usize::from(*low) * 64;
+        code[at..at + bytes.len().min(64)].copy_from_slice(&bytes[..bytes.len().min(64)]);
+        patches = rest;
+    }
+    let mut memory = FixtureMemory::new();
+    memory.add(HEAP, heap.0).add(CODE, code);
+    let mappings = [
+        mapping(HEAP, HEAP_LEN as u64, true),
+        mapping(CODE, CODE_LEN, false),
+    ];
+    let scan = find_vms(&memory, &mappings).expect("nothing final happens to a fixture");
+    assert!(!unpatched || scan.vms.len() == 1, "{:?}", scan.rejected);
+    for vm in &scan.vms {
+        if let Ok(pieces) = handlers(&memory, vm, CODE..CODE + CODE_LEN) {
+            assert!(pieces.iter().all(|piece| piece.address < piece.end));
+            assert!(pieces.windows(2).all(|pair| pair[0].end == pair[1].address));
+        }
+        let _ = handlers(&memory, vm, CODE..CODE + 1);
+        if let Ok(names) = fast_function_names(&memory, vm) {
+            names.name(5);
+        }
+        let areas = machine_code(&memory, vm)
+            .map(|code| code.areas)
+            .unwrap_or_default();
+        for area in areas.iter().take(8) {
+            let _ = trace_at(&memory, vm, area.start + 16);
+        }
+        for number in 0..trace_count(&memory, vm).unwrap_or(0).min(8) {
+            if let Ok(trace) = trace(&memory, vm, number) {
+                read_prototype(&memory, vm, trace.start_bytecode, trace.start_pc);
+            }
+        }
+        read_prototype(&memory, vm, HEAP + PROTOTYPE + 104, HEAP + PROTOTYPE + 108);
+    }
+});
+
+fn read_prototype(memory: &FixtureMemory, vm: &throughline_target::Vm, start: u64, pc: u64) {
+    if let Ok(read) = prototype(memory, &vm.layout, start) {
+        for pc in [
+            pc,
+            pc.wrapping_add(4),
+            start.wrapping_add(4 * u64::from(read.instructions)),
+        ] {
+            assert!(read.line_at(pc).is_err() || read.contains(pc));
+        }
+        assert!(!read.to_string().chars().any(char::is_control));
+    }
+}
