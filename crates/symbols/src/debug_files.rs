@@ -212,18 +212,18 @@ impl BuildId {
 /// Opens a regular file for reading as the processes of a container see it: `root` is
 /// `/proc/PID/root`, `path` absolute inside it.
 ///
-/// Symbolic links cannot lead out of the root, and a FIFO, which would block whoever opens it, is
-/// refused: a perf map in a container's `/tmp` is anybody's to replace.
+/// Symbolic links cannot lead out of the root, and a FIFO or a device is refused without being
+/// opened: a perf map in a container's `/tmp` is anybody's to replace.
 ///
 /// # Errors
 ///
 /// Those of the system, and `not a regular file`.
 pub fn open_file_below(root: &Path, path: &Path) -> io::Result<File> {
-    regular(sys::open_in_root(&File::open(root)?, path)?)
+    sys::open_in_root(&File::open(root)?, path)
 }
 
 fn open(root: &File, path: &Path) -> io::Result<SharedBytes> {
-    mapped(&regular(sys::open_in_root(root, path)?)?)
+    mapped(&sys::open_in_root(root, path)?)
 }
 
 fn open_here(path: &Path) -> io::Result<SharedBytes> {
@@ -231,14 +231,6 @@ fn open_here(path: &Path) -> io::Result<SharedBytes> {
         Path::new("/"),
         &std::path::absolute(path)?,
     )?)
-}
-
-fn regular(file: File) -> io::Result<File> {
-    if file.metadata()?.is_file() {
-        Ok(file)
-    } else {
-        Err(io::Error::other("not a regular file"))
-    }
 }
 
 fn mapped(file: &File) -> io::Result<SharedBytes> {

@@ -72,6 +72,15 @@ pub(crate) struct GoFunction {
     description: usize,
 }
 
+/// The frame of a function of Go at one instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GoFrame {
+    /// From the stack pointer up to the return address, in bytes.
+    pub bytes: u64,
+    /// The function is the first of a goroutine or of a thread: it returns to nothing.
+    pub is_entry: bool,
+}
+
 impl GoTable {
     /// Finds the table by its section's name, or by its magic number in read-only data when the
     /// file shows that it comes from Go.
@@ -232,6 +241,28 @@ impl GoTable {
                 .checked_add(self.field(function, 0)? as usize)?,
         )
         .filter(|name| !name.is_empty())
+    }
+
+    /// How the function keeps its frame at an address inside it, by the table from which Go's own
+    /// unwinder reads it (pcsp).
+    pub fn frame(&self, function: GoFunction, address: u64) -> Option<GoFrame> {
+        // Where the runtime's unwinder stops as well (`topofstack` in runtime/traceback.go).
+        let is_entry = matches!(
+            self.name(function)?,
+            b"runtime.goexit"
+                | b"runtime.mstart"
+                | b"runtime.mcall"
+                | b"runtime.morestack"
+                | b"runtime.rt0_go"
+        );
+        let bytes = self.value(function, self.field(function, 3)?, address);
+        let bytes = match bytes {
+            Some(bytes) => u64::try_from(bytes).ok()?,
+            // A function that never moves the stack pointer has no program.
+            None if self.field(function, 3)? == 0 => 0,
+            None => return None,
+        };
+        Some(GoFrame { bytes, is_entry })
     }
 
     /// The line of an address inside the function.

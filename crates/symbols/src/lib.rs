@@ -57,6 +57,7 @@ pub use coverage::{Advice, SymbolCoverage};
 pub use debug_files::{DebugFileError, DebugFileFinder, DebugKey, FoundDebugFile, open_file_below};
 pub use dwarf::DebugInfo;
 pub use elf::{AlternateLink, BuildId, DebugLink, ElfError, LoadSegment, alternate_link, build_id};
+pub use go_table::GoFrame;
 pub use jitdump::{JitDump, JitDumpCounts, JitDumpError};
 pub use kallsyms::Kallsyms;
 pub use lookup::{InlinedCall, Lookup, Name, NameReason, SourceLine};

@@ -9,7 +9,7 @@ use crate::dwarf::{DebugInfo, Dwarf, DwarfAnswer, Files};
 use crate::elf::{BuildId, CodeRanges, DebugLink, Elf, ElfError, LE, LoadSegment, Section};
 use crate::function_starts::FunctionStarts;
 use crate::function_table::{Builder, FunctionTable, NameRef, Rank, RawSymbol, Strings};
-use crate::go_table::{GoFunction, GoTable};
+use crate::go_table::{GoFrame, GoFunction, GoTable};
 use crate::lookup::{Lookup, Name, NameReason};
 use crate::mini_debug_info;
 use crate::plt::{self, Callee, Stub};
@@ -236,6 +236,13 @@ impl ModuleSymbols {
                 .go
                 .as_ref()
                 .is_some_and(|go| go.function(svma).is_some())
+    }
+
+    /// The frame that Go code keeps at `svma`; `None` where there is no Go code. Go writes no
+    /// `.eh_frame`, and a leaf function has no frame pointer either: this table is how Go itself unwinds.
+    pub fn go_frame(&self, svma: u64) -> Option<GoFrame> {
+        let go = self.go.as_ref()?;
+        go.frame(go.function(svma)?, svma)
     }
 
     fn symbol_at(&self, svma: u64) -> Option<(Name, u64)> {

@@ -8,16 +8,25 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Opens `path` below `root` for reading. Symbolic links, absolute ones and `..` included, are
+/// Opens the regular file at `path` below `root` for reading. Symbolic links, absolute ones and `..` included, are
 /// resolved as if `root` were `/` (and so is an absolute `path`), so a container cannot point its debug files at the host's.
-/// Needs Linux 5.6 (`openat2`).
+/// Nothing but a regular file is ever opened: opening a FIFO can block, and opening a device can do anything (a watchdog's
+/// restarts the machine). Needs Linux 5.6 (`openat2`) and /proc.
 pub(crate) fn open_in_root(root: &File, path: &Path) -> io::Result<File> {
+    let place = locate_in_root(root, path)?;
+    if !place.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    File::open(format!("/proc/self/fd/{}", place.as_raw_fd()))
+}
+
+/// A descriptor (`O_PATH`) that names the file without opening it.
+fn locate_in_root(root: &File, path: &Path) -> io::Result<File> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // `open_how` is marked as extensible, so it is zeroed and filled.
     // SAFETY: `open_how` is a plain struct of integers; all zeros is a valid value of it.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    // O_NONBLOCK: a FIFO in the place of a debug file must not stop the recorder.
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let flags = libc::O_PATH | libc::O_CLOEXEC;
     how.flags = u64::from(flags.cast_unsigned());
     how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
     // SAFETY: `path` is a NUL-terminated string and `how` an `open_how` of the stated size; both

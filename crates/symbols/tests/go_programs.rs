@@ -277,6 +277,52 @@ fn lines_come_from_the_table_when_debug_information_is_gone() {
     });
 }
 
+/// (address, bytes from the stack pointer to above the return address), as DWARF's call frame table says.
+fn call_frame_rows(program: &str) -> Vec<(u64, u64)> {
+    Tool("readelf")
+        .lines(&["--debug-dump=frames-interp", program])
+        .iter()
+        .filter_map(|line| {
+            let mut fields = line.split_whitespace();
+            let address = u64::from_str_radix(fields.next()?, 16).ok()?;
+            let bytes = fields.next()?.strip_prefix("rsp+")?.parse().ok()?;
+            // The common entry has address 0.
+            (address != 0).then_some((address, bytes))
+        })
+        .collect()
+}
+
+#[test]
+fn frames_of_a_stripped_program_are_those_of_the_call_frame_table() {
+    with_each_toolchain(|build| {
+        let Some(whole) = build.program("whole", &[]) else {
+            return;
+        };
+        let stripped = format!("{whole}.stripped");
+        Tool("strip").lines(&["-s", "-o", &stripped, &whole]);
+        let module = parse(&stripped);
+        let functions = build.functions(&whole);
+        let rows = call_frame_rows(&whole);
+        assert!(rows.len() > 1000, "{} rows", rows.len());
+        for (address, bytes) in rows {
+            let Some(frame) = module.go_frame(address) else {
+                let function = functions.iter().rfind(|(start, ..)| *start <= address);
+                panic!("no frame at {address:#x} of {function:?}");
+            };
+            assert_eq!(frame.bytes + 8, bytes, "at {address:#x}");
+        }
+        let is_entry = |name: &str| {
+            let (start, ..) = functions
+                .iter()
+                .find(|(.., found)| found == name || *found == format!("{name}.abi0"))
+                .expect("the runtime has it");
+            module.go_frame(*start).expect("it is Go").is_entry
+        };
+        assert!(is_entry("runtime.goexit") && is_entry("runtime.mstart"));
+        assert!(!is_entry("runtime.main") && !is_entry("main.main"));
+    });
+}
+
 #[test]
 fn a_program_without_the_table_says_that_it_has_no_symbols() {
     with_each_toolchain(|build| {
