@@ -21,6 +21,7 @@ mod plan;
 mod process;
 mod programs;
 mod session;
+mod state;
 mod sys;
 mod unwind;
 

@@ -1,23 +1,22 @@
 //! A recording from its first to its last sample.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use throughline_profile::{Capture, CaptureKind, Ledger, Profile, SampleKind, Target};
+use throughline_profile::{Capture, CaptureKind, Profile, SampleKind};
 use throughline_target::MemoryError;
 use throughline_units::Nanos;
-use throughline_wire::{
-    Counter, ProcessRecord, SampleRecord, TargetEntry, ThreadAccount, kind, record_kind,
-};
+use throughline_wire::{ProcessRecord, TargetEntry, ThreadAccount};
 
 use crate::clock::Clocks;
 use crate::fold::Folder;
 use crate::plan::{PlanError, RecordPlan};
 use crate::process::{self, Process};
 use crate::programs::{ObjectMemory, Programs, ProgramsError};
+use crate::state::State;
 use crate::sys;
 
 /// How long the recorder sleeps between two looks at the ring, unless it is woken.
@@ -119,7 +118,11 @@ pub struct ThreadTimes {
     pub long: Nanos,
     /// Off-CPU time in the stretch that was not over at the end.
     pub open: Nanos,
-    /// From when the thread was first seen leaving its core until its end or the recording's.
+    /// Off-CPU time in the stretch that was under way when the thread was first looked at.
+    pub unseen: Nanos,
+    /// Run time by the scheduler's own account. It is up to a tick old for a thread that runs when it is looked at.
+    pub run: Nanos,
+    /// From when the thread was first looked at until its end or the recording's: the sum of the others.
     pub observed: Nanos,
 }
 
@@ -129,187 +132,6 @@ pub struct Recorded {
     pub profile: Profile,
     /// Off-CPU accounts by thread.
     pub threads: Vec<ThreadTimes>,
-}
-
-struct State {
-    folder: Folder,
-    processes: HashMap<u32, Process>,
-    ended: Vec<Target>,
-    gone: HashSet<u32>,
-    lost: Losses,
-    pending: Vec<ProcessRecord>,
-    vms_changed: Vec<u32>,
-    kept_on: u64,
-    kept_off: u64,
-    start: Nanos,
-}
-
-/// Losses in user space, which the BPF program does not count.
-#[derive(Default)]
-struct Losses {
-    on_cpu: BTreeMap<&'static str, u64>,
-    off_cpu: BTreeMap<&'static str, u64>,
-}
-
-impl Losses {
-    fn lose(&mut self, record_kind: u32, reason: &'static str) {
-        let table = if record_kind == kind::OFF_CPU {
-            &mut self.off_cpu
-        } else {
-            &mut self.on_cpu
-        };
-        *table.entry(reason).or_default() += 1;
-    }
-}
-
-impl State {
-    /// One record of the ring.
-    fn consume(&mut self, bytes: &[u8]) {
-        match record_kind(bytes) {
-            Some(kind::PROCESS) => {
-                if let Ok(event) = ProcessRecord::parse(bytes) {
-                    self.process_event(event);
-                }
-            }
-            Some(code) => match SampleRecord::parse(bytes) {
-                Ok(record) => self.sample(&record),
-                Err(_) => self.lost.lose(code, "malformed_record"),
-            },
-            None => self.lost.lose(kind::ON_CPU, "malformed_record"),
-        }
-    }
-
-    fn sample(&mut self, record: &SampleRecord<'_>) {
-        let pid = record.header.pid;
-        let now = Nanos(record.header.time_ns);
-        if !self.processes.contains_key(&pid) && self.open_process(pid).is_err() {
-            self.lost.lose(record.header.kind, "thread_gone");
-            return;
-        }
-        let Some(process) = self.processes.get_mut(&pid) else {
-            return;
-        };
-        self.folder.fold(process, record);
-        if record.header.kind == kind::ON_CPU {
-            self.kept_on += 1;
-        } else {
-            self.kept_off += 1;
-        }
-        if process.search_vms_if_due(now, &mut self.folder.images) {
-            self.vms_changed.push(pid);
-        }
-    }
-
-    fn open_process(&mut self, pid: u32) -> Result<(), MemoryError> {
-        if self.gone.contains(&pid) {
-            return Err(MemoryError::Gone);
-        }
-        let now = sys::monotonic();
-        match Process::open(pid, now, &mut self.folder.images) {
-            Ok(mut process) => {
-                process.facts.joined = now - self.start;
-                self.processes.insert(pid, process);
-                self.vms_changed.push(pid);
-                Ok(())
-            }
-            Err(error) => {
-                self.gone.insert(pid);
-                Err(error)
-            }
-        }
-    }
-
-    fn process_event(&mut self, event: ProcessRecord) {
-        match event {
-            ProcessRecord::Forked { pid, .. } => {
-                self.gone.remove(&pid);
-                // Opened at once: a child that ends soon has its mappings only now.
-                let _ = self.open_process(pid);
-            }
-            ProcessRecord::Executed { pid } => {
-                self.gone.remove(&pid);
-                if let Some(old) = self.processes.remove(&pid) {
-                    let joined = old.facts.joined;
-                    if self.open_process(pid).is_ok()
-                        && let Some(process) = self.processes.get_mut(&pid)
-                    {
-                        process.facts.joined = joined;
-                        process.vm_search_due = true;
-                    }
-                }
-            }
-            ProcessRecord::Ended { pid, time_ns } => {
-                if let Some(mut process) = self.processes.remove(&pid) {
-                    process.facts.ended = Some(Nanos(time_ns) - self.start);
-                    self.ended.push(process.facts);
-                }
-            }
-        }
-        self.pending.push(event);
-    }
-
-    /// Ledgers and target facts as of now.
-    fn account(&mut self, counters: &BTreeMap<Counter, u64>) {
-        let count = |counter| counters.get(&counter).copied().unwrap_or(0);
-        let ledger =
-            |taken: Counter, kept: u64, losses: &[Counter], own: &BTreeMap<&'static str, u64>| {
-                let mut ledger = Ledger {
-                    taken: count(taken),
-                    kept,
-                    ..Ledger::default()
-                };
-                for &loss in losses {
-                    ledger.lose(loss.name(), count(loss));
-                }
-                for (&reason, &number) in own {
-                    ledger.lose(reason, number);
-                }
-                let known = ledger.kept + ledger.lost_total().0;
-                if ledger.taken > known {
-                    // Taken by the kernel and not yet read; at the end of a recording there are none.
-                    ledger.lose("in_flight", ledger.taken - known);
-                } else {
-                    // Samples may have been read since the counters were.
-                    ledger.taken = known;
-                }
-                ledger
-            };
-        let on_cpu = ledger(
-            Counter::OnCpuTaken,
-            self.kept_on,
-            &[Counter::OnCpuRingFull, Counter::OnCpuNoRegisters],
-            &self.lost.on_cpu,
-        );
-        let off_cpu = ledger(
-            Counter::OffCpuTaken,
-            self.kept_off,
-            &[
-                Counter::OffCpuRingFull,
-                Counter::OffCpuNoSlot,
-                Counter::OffCpuNoRegisters,
-            ],
-            &self.lost.off_cpu,
-        );
-        let profile = &mut self.folder.profile;
-        let flagged = std::mem::take(&mut profile.ledger.flagged);
-        profile.ledger = Ledger {
-            flagged,
-            ..Ledger::default()
-        };
-        profile.ledger.merge(&on_cpu);
-        profile.ledger.merge(&off_cpu);
-        let sent = count(Counter::OnCpuSent) + count(Counter::OnCpuRingFull);
-        profile.capture.bpf_ns_per_sample_mean =
-            (sent > 0).then(|| count(Counter::OnCpuNs) as f64 / sent as f64);
-        profile.capture.ledger_on_cpu = on_cpu;
-        profile.capture.ledger_off_cpu = off_cpu;
-        profile.capture.recorder_cpu = sys::own_cpu_time();
-        profile.capture.duration = sys::monotonic() - self.start;
-        let mut targets: Vec<Target> = self.ended.clone();
-        targets.extend(self.processes.values().map(|process| process.facts.clone()));
-        targets.sort_by_key(|target| target.pid);
-        profile.capture.targets = targets;
-    }
 }
 
 /// Records according to a plan until its time is over, its targets have ended, or the keeper says so.
@@ -325,28 +147,15 @@ pub fn record(
     let mut memory = ObjectMemory::new();
     let mut programs = Programs::load(plan, &mut memory)?;
     let mut clocks = Clocks::new(plan.period());
-    let cpu_before: HashMap<u32, u64> = plan
-        .pids
-        .iter()
-        .filter_map(|&pid| Some((pid, process::cpu_time(pid)?)))
-        .collect();
     let start = sys::monotonic();
     let mut profile = Profile::default();
     fill_facts(&mut capture, plan);
     profile.capture = capture;
 
-    let state = Rc::new(RefCell::new(State {
-        folder: Folder::new(profile, start),
-        processes: HashMap::new(),
-        ended: Vec::new(),
-        gone: HashSet::new(),
-        lost: Losses::default(),
-        pending: Vec::new(),
-        vms_changed: Vec::new(),
-        kept_on: 0,
-        kept_off: 0,
+    let state = Rc::new(RefCell::new(State::new(
+        Folder::new(profile, start),
         start,
-    }));
+    )));
     for &pid in &plan.pids {
         state
             .borrow_mut()
@@ -360,13 +169,7 @@ pub fn record(
     })?;
     tell_targets(&programs, &state)?;
     watch_parents(&programs, &mut clocks, plan)?;
-    if plan.on_cpu {
-        for &pid in &plan.pids {
-            clocks
-                .add_process(pid, programs.clock_program())
-                .map_err(|source| RecordError::Clock { pid, source })?;
-        }
-    }
+    watch_targets(&programs, &mut clocks, plan, &plan.pids, &state)?;
     if clocks.per_core() {
         state.borrow_mut().folder.profile.capture.warnings.push(
             "more threads than file descriptors: one clock per core samples by wall time"
@@ -387,19 +190,15 @@ pub fn record(
             asked = now;
             let joining = join_targets(keeper, &state);
             tell_targets(&programs, &state)?;
-            for pid in joining.into_iter().filter(|_| plan.on_cpu) {
-                clocks
-                    .add_process(pid, programs.clock_program())
-                    .map_err(|source| RecordError::Clock { pid, source })?;
-            }
+            watch_targets(&programs, &mut clocks, plan, &joining, &state)?;
         }
         tell_targets(&programs, &state)?;
         let mut s = state.borrow_mut();
         if now - flushed >= FLUSH_INTERVAL {
             flushed = now;
-            for (&pid, process) in &mut s.processes {
-                set_cpu_time(process, pid, &cpu_before);
-            }
+            s.processes
+                .values_mut()
+                .for_each(Process::read_cpu_time);
             s.account(&programs.counters());
             if let Err(error) = keeper.flush(&mut s.folder.profile) {
                 failure = Some(RecordError::Keeper(error));
@@ -419,7 +218,17 @@ pub fn record(
             break;
         }
     }
+    state
+        .borrow_mut()
+        .processes
+        .values_mut()
+        .for_each(Process::read_cpu_time);
     clocks.stop();
+    let accounts_read = if plan.off_cpu {
+        programs.read_accounts()
+    } else {
+        Ok(())
+    };
     let end = sys::monotonic();
     let accounts = if plan.off_cpu {
         programs.thread_accounts()
@@ -434,9 +243,6 @@ pub fn record(
     let mut state = Rc::into_inner(state)
         .expect("the ring, which held the other reference, is gone")
         .into_inner();
-    for (&pid, process) in &mut state.processes {
-        set_cpu_time(process, pid, &cpu_before);
-    }
     state.account(&counters);
     let capture = &mut state.folder.profile.capture;
     capture.duration = end - start;
@@ -447,6 +253,7 @@ pub fn record(
         return Err(failure);
     }
     drained?;
+    accounts_read?;
     keeper
         .flush(&mut state.folder.profile)
         .map_err(RecordError::Keeper)?;
@@ -496,10 +303,28 @@ fn fill_facts(capture: &mut Capture, plan: &RecordPlan) {
         .map_or(0, |since| Nanos::from(since).0);
 }
 
-fn set_cpu_time(process: &mut Process, pid: u32, before: &HashMap<u32, u64>) {
-    if let Some(now) = process::cpu_time(pid) {
-        process.facts.cpu_ns = Some(now.saturating_sub(before.get(&pid).copied().unwrap_or(0)));
+/// Starts the clocks and the accounts of processes that are targets already.
+fn watch_targets(
+    programs: &Programs<'_>,
+    clocks: &mut Clocks,
+    plan: &RecordPlan,
+    pids: &[u32],
+    state: &Rc<RefCell<State>>,
+) -> Result<(), RecordError> {
+    for &pid in pids.iter().filter(|_| plan.on_cpu) {
+        clocks
+            .add_process(pid, programs.clock_program())
+            .map_err(|source| RecordError::Clock { pid, source })?;
     }
+    for pid in pids {
+        if let Some(process) = state.borrow_mut().processes.get_mut(pid) {
+            process.begin_cpu_time();
+        }
+    }
+    if plan.off_cpu && !pids.is_empty() {
+        programs.read_accounts()?;
+    }
+    Ok(())
 }
 
 /// Tells the BPF program of processes and VMs that are new.
@@ -580,6 +405,8 @@ fn thread_times(account: &ThreadAccount, end: Nanos) -> ThreadTimes {
         } else {
             Nanos(0)
         },
+        unseen: Nanos(account.unseen_ns),
+        run: Nanos(account.run_last_ns) - Nanos(account.run_first_ns),
         observed: last - Nanos(account.since_ns),
     }
 }

@@ -1,0 +1,228 @@
+//! What a recording knows while it runs: processes, losses, and the profile that it fills.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use throughline_profile::{Ledger, Target};
+use throughline_target::MemoryError;
+use throughline_units::Nanos;
+use throughline_wire::{Counter, ProcessRecord, SampleRecord, kind, record_kind};
+
+use crate::fold::Folder;
+use crate::process::Process;
+use crate::sys;
+
+/// The state of a recording.
+pub struct State {
+    /// Turns records into samples.
+    pub folder: Folder,
+    /// Live targets by pid.
+    pub processes: HashMap<u32, Process>,
+    ended: Vec<Target>,
+    gone: HashSet<u32>,
+    lost: Losses,
+    /// Process events that the BPF program's table of targets has not followed yet.
+    pub pending: Vec<ProcessRecord>,
+    /// Processes whose entry in that table is out of date.
+    pub vms_changed: Vec<u32>,
+    /// On-CPU samples kept.
+    pub kept_on: u64,
+    /// Off-CPU samples kept.
+    pub kept_off: u64,
+    start: Nanos,
+}
+
+/// Losses in user space, which the BPF program does not count.
+#[derive(Default)]
+struct Losses {
+    on_cpu: BTreeMap<&'static str, u64>,
+    off_cpu: BTreeMap<&'static str, u64>,
+}
+
+impl Losses {
+    fn lose(&mut self, record_kind: u32, reason: &'static str) {
+        let table = if record_kind == kind::OFF_CPU {
+            &mut self.off_cpu
+        } else {
+            &mut self.on_cpu
+        };
+        *table.entry(reason).or_default() += 1;
+    }
+}
+
+impl State {
+    /// Nothing recorded yet.
+    #[must_use]
+    pub fn new(folder: Folder, start: Nanos) -> Self {
+        Self {
+            folder,
+            processes: HashMap::new(),
+            ended: Vec::new(),
+            gone: HashSet::new(),
+            lost: Losses::default(),
+            pending: Vec::new(),
+            vms_changed: Vec::new(),
+            kept_on: 0,
+            kept_off: 0,
+            start,
+        }
+    }
+
+    /// One record of the ring.
+    pub fn consume(&mut self, bytes: &[u8]) {
+        match record_kind(bytes) {
+            Some(kind::PROCESS) => {
+                if let Ok(event) = ProcessRecord::parse(bytes) {
+                    self.process_event(event);
+                }
+            }
+            Some(code) => match SampleRecord::parse(bytes) {
+                Ok(record) => self.sample(&record),
+                Err(_) => self.lost.lose(code, "malformed_record"),
+            },
+            None => self.lost.lose(kind::ON_CPU, "malformed_record"),
+        }
+    }
+
+    fn sample(&mut self, record: &SampleRecord<'_>) {
+        let pid = record.header.pid;
+        let now = Nanos(record.header.time_ns);
+        if !self.processes.contains_key(&pid) && self.open_process(pid).is_err() {
+            self.lost.lose(record.header.kind, "thread_gone");
+            return;
+        }
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
+        self.folder.fold(process, record);
+        if record.header.kind == kind::ON_CPU {
+            self.kept_on += 1;
+        } else {
+            self.kept_off += 1;
+        }
+        if process.search_vms_if_due(now, &mut self.folder.images) {
+            self.vms_changed.push(pid);
+        }
+    }
+
+    /// Makes a process a target.
+    ///
+    /// # Errors
+    /// The error of its memory; it is not tried again until a process of this id is started.
+    pub fn open_process(&mut self, pid: u32) -> Result<(), MemoryError> {
+        if self.gone.contains(&pid) {
+            return Err(MemoryError::Gone);
+        }
+        let now = sys::monotonic();
+        match Process::open(pid, now, &mut self.folder.images) {
+            Ok(mut process) => {
+                process.facts.joined = now - self.start;
+                self.processes.insert(pid, process);
+                self.vms_changed.push(pid);
+                Ok(())
+            }
+            Err(error) => {
+                self.gone.insert(pid);
+                Err(error)
+            }
+        }
+    }
+
+    fn process_event(&mut self, event: ProcessRecord) {
+        match event {
+            ProcessRecord::Forked { pid, .. } => {
+                self.gone.remove(&pid);
+                // Opened at once: a child that ends soon has its mappings only now.
+                let _ = self.open_process(pid);
+            }
+            ProcessRecord::Executed { pid } => {
+                self.gone.remove(&pid);
+                if let Some(old) = self.processes.remove(&pid) {
+                    let (joined, cpu_before) = (old.facts.joined, old.cpu_before);
+                    if self.open_process(pid).is_ok()
+                        && let Some(process) = self.processes.get_mut(&pid)
+                    {
+                        process.facts.joined = joined;
+                        process.cpu_before = cpu_before;
+                        process.vm_search_due = true;
+                    }
+                }
+            }
+            ProcessRecord::Ended {
+                pid,
+                time_ns,
+                cpu_ns,
+            } => {
+                if let Some(mut process) = self.processes.remove(&pid) {
+                    process.facts.cpu_ns = Some((Nanos(cpu_ns) - process.cpu_before).0);
+                    process.facts.ended = Some(Nanos(time_ns) - self.start);
+                    self.ended.push(process.facts);
+                }
+            }
+        }
+        self.pending.push(event);
+    }
+
+    /// Ledgers and target facts as of now.
+    pub fn account(&mut self, counters: &BTreeMap<Counter, u64>) {
+        let count = |counter| counters.get(&counter).copied().unwrap_or(0);
+        let ledger =
+            |taken: Counter, kept: u64, losses: &[Counter], own: &BTreeMap<&'static str, u64>| {
+                let mut ledger = Ledger {
+                    taken: count(taken),
+                    kept,
+                    ..Ledger::default()
+                };
+                for &loss in losses {
+                    ledger.lose(loss.name(), count(loss));
+                }
+                for (&reason, &number) in own {
+                    ledger.lose(reason, number);
+                }
+                let known = ledger.kept + ledger.lost_total().0;
+                if ledger.taken > known {
+                    // Taken by the kernel and not yet read; at the end of a recording there are none.
+                    ledger.lose("in_flight", ledger.taken - known);
+                } else {
+                    // Samples may have been read since the counters were.
+                    ledger.taken = known;
+                }
+                ledger
+            };
+        let on_cpu = ledger(
+            Counter::OnCpuTaken,
+            self.kept_on,
+            &[Counter::OnCpuRingFull, Counter::OnCpuNoRegisters],
+            &self.lost.on_cpu,
+        );
+        let off_cpu = ledger(
+            Counter::OffCpuTaken,
+            self.kept_off,
+            &[
+                Counter::OffCpuRingFull,
+                Counter::OffCpuNoSlot,
+                Counter::OffCpuNoRegisters,
+            ],
+            &self.lost.off_cpu,
+        );
+        let profile = &mut self.folder.profile;
+        let flagged = std::mem::take(&mut profile.ledger.flagged);
+        profile.ledger = Ledger {
+            flagged,
+            ..Ledger::default()
+        };
+        profile.ledger.merge(&on_cpu);
+        profile.ledger.merge(&off_cpu);
+        let sent = count(Counter::OnCpuSent) + count(Counter::OnCpuRingFull);
+        profile.capture.bpf_ns_per_sample_mean =
+            (sent > 0).then(|| count(Counter::OnCpuNs) as f64 / sent as f64);
+        profile.capture.ledger_on_cpu = on_cpu;
+        profile.capture.ledger_off_cpu = off_cpu;
+        profile.capture.recorder_cpu = sys::own_cpu_time();
+        profile.capture.duration = sys::monotonic() - self.start;
+        let mut targets: Vec<Target> = self.ended.clone();
+        targets.extend(self.processes.values().map(|process| process.facts.clone()));
+        targets.sort_by_key(|target| target.pid);
+        profile.capture.targets = targets;
+    }
+}
+
