@@ -12,6 +12,7 @@ use crate::address_space::AddressSpace;
 use crate::image::Images;
 use crate::lua_vm::LuaVm;
 use crate::native_names::NativeNames;
+use crate::sys;
 
 /// Mappings are read again at most this often when an address is not known.
 const MAPPINGS_TRUSTED: Nanos = Nanos(100_000_000);
@@ -36,6 +37,8 @@ pub struct Process {
     pub names: NativeNames,
     /// Whether its VMs should be looked for again.
     pub vm_search_due: bool,
+    /// CPU time that it had used when its samples began; 0 for a child that was recorded from its start.
+    pub cpu_before: Nanos,
     mappings_read: Nanos,
     vms_searched: Nanos,
 }
@@ -62,11 +65,24 @@ impl Process {
             unreadable: Vec::new(),
             names: NativeNames::default(),
             vm_search_due: false,
+            cpu_before: Nanos(0),
             mappings_read: now,
             vms_searched: Nanos(0),
         };
         process.find_lua(now);
         Ok(process)
+    }
+
+    /// Counts its CPU time from now on.
+    pub fn begin_cpu_time(&mut self) {
+        self.cpu_before = sys::process_cpu_time(self.memory.pid()).unwrap_or(Nanos(0));
+    }
+
+    /// Notes the CPU time that it has used since then; one that has just ended keeps the last.
+    pub fn read_cpu_time(&mut self) {
+        if let Some(now) = sys::process_cpu_time(self.memory.pid()) {
+            self.facts.cpu_ns = Some((now - self.cpu_before).0);
+        }
     }
 
     /// Reads the mappings again, when that was not done just now; says whether they changed.
@@ -274,19 +290,4 @@ pub fn threads(pid: u32) -> Vec<u32> {
                 .collect()
         })
         .unwrap_or_default()
-}
-
-/// CPU time of all its threads by the scheduler's account, ns.
-#[must_use]
-pub fn cpu_time(pid: u32) -> Option<u64> {
-    let mut total = 0;
-    let mut any = false;
-    for tid in threads(pid) {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok();
-        if let Some(ns) = text.and_then(|text| text.split(' ').next()?.parse::<u64>().ok()) {
-            total += ns;
-            any = true;
-        }
-    }
-    any.then_some(total)
 }

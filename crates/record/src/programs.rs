@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, OpenObject, ProgramInput, RingBufferBuilder};
+use libbpf_rs::{
+    ErrorKind, Iter, Link, MapCore, MapFlags, OpenObject, ProgramInput, RingBufferBuilder,
+};
 use throughline_wire::{Counter, TargetEntry, ThreadAccount};
 
 use crate::plan::RecordPlan;
@@ -109,6 +111,7 @@ impl<'a> Programs<'a> {
         open.progs.on_clock.set_autoload(plan.on_cpu);
         open.progs.on_switch.set_autoload(plan.off_cpu);
         open.progs.on_waking.set_autoload(plan.off_cpu);
+        open.progs.read_accounts.set_autoload(plan.off_cpu);
         let skeleton = open.load().map_err(explain("load the BPF programs"))?;
         skeleton
             .progs
@@ -137,6 +140,25 @@ impl<'a> Programs<'a> {
                 .map_err(explain("attach to a scheduler tracepoint"))?;
             self.links.push(link);
         }
+        Ok(())
+    }
+
+    /// Begins the off-CPU accounts of all threads of the targets that have none, and brings the run times of the others up to
+    /// date. Without this a thread that does not leave its core, or that sleeps through the recording, would have no account.
+    ///
+    /// # Errors
+    /// [`ProgramsError`] says what is missing.
+    pub fn read_accounts(&self) -> Result<(), ProgramsError> {
+        let failed = explain("run over the threads of the targets");
+        let link = self
+            .skeleton
+            .progs
+            .read_accounts
+            .attach()
+            .map_err(&failed)?;
+        let mut iterator = Iter::new(&link).map_err(&failed)?;
+        // The program writes to its map alone; reading makes it run.
+        std::io::copy(&mut iterator, &mut std::io::sink()).map_err(|error| failed(error.into()))?;
         Ok(())
     }
 

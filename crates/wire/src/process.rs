@@ -17,6 +17,8 @@ wire_struct! {
         parent: u32,
         /// Its name at that time.
         comm: [u8; 16],
+        /// CPU time of all its threads by the scheduler's account, at its end, ns.
+        cpu_ns: u64,
     }
 }
 
@@ -41,6 +43,8 @@ pub enum ProcessRecord {
         pid: u32,
         /// CLOCK_MONOTONIC, ns.
         time_ns: u64,
+        /// CPU time of all its threads over its life, ns.
+        cpu_ns: u64,
     },
 }
 
@@ -58,10 +62,16 @@ impl ProcessRecord {
         let time_ns = r.u64()?;
         let pid = r.u32()?;
         let parent = r.u32()?;
+        let _comm: [u8; 16] = r.array()?;
+        let cpu_ns = r.u64()?;
         match event {
             1 => Ok(Self::Forked { pid, parent }),
             2 => Ok(Self::Executed { pid }),
-            3 => Ok(Self::Ended { pid, time_ns }),
+            3 => Ok(Self::Ended {
+                pid,
+                time_ns,
+                cpu_ns,
+            }),
             _ => Err(WireError::WrongKind),
         }
     }

@@ -82,6 +82,12 @@ wire_struct! {
         long_ns: u64,
         /// Number of those.
         long_count: u64,
+        /// Time in the stretch during which the account began: the thread had left its core before, nobody saw where, ns.
+        unseen_ns: u64,
+        /// The scheduler's own account of the thread's run time when this account began, ns.
+        run_first_ns: u64,
+        /// The scheduler's own account when it was last read, ns.
+        run_last_ns: u64,
         /// CLOCK_MONOTONIC at which the account began, ns.
         since_ns: u64,
         /// When the thread ended, ns; 0 while it lives.
@@ -138,6 +144,9 @@ impl ThreadAccount {
             short_count: r.u64()?,
             long_ns: r.u64()?,
             long_count: r.u64()?,
+            unseen_ns: r.u64()?,
+            run_first_ns: r.u64()?,
+            run_last_ns: r.u64()?,
             since_ns: r.u64()?,
             ended_ns: r.u64()?,
             held: r.u32()?,
@@ -154,7 +163,10 @@ mod tests {
 
     #[test]
     fn a_target_has_as_many_bytes_as_its_struct() {
-        assert_eq!(TargetEntry::default().to_bytes().len(), size_of::<TargetEntry>());
+        assert_eq!(
+            TargetEntry::default().to_bytes().len(),
+            size_of::<TargetEntry>()
+        );
     }
 
     #[test]
@@ -162,7 +174,13 @@ mod tests {
         let mut bytes = vec![0; size_of::<ThreadAccount>()];
         let tid = std::mem::offset_of!(ThreadAccount, tid);
         bytes[tid] = 7;
-        assert_eq!(ThreadAccount::parse(&bytes).map(|account| account.tid), Ok(7));
-        assert_eq!(ThreadAccount::parse(&bytes[..tid]), Err(WireError::Truncated));
+        assert_eq!(
+            ThreadAccount::parse(&bytes).map(|account| account.tid),
+            Ok(7)
+        );
+        assert_eq!(
+            ThreadAccount::parse(&bytes[..tid]),
+            Err(WireError::Truncated)
+        );
     }
 }

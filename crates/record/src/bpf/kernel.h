@@ -40,6 +40,11 @@ typedef struct {
 
 struct signal_struct {
 	atomic_t live;
+	unsigned long long sum_sched_runtime; /* of threads that ended */
+};
+
+struct sched_entity {
+	__u64 sum_exec_runtime;
 };
 
 struct task_struct {
@@ -51,12 +56,18 @@ struct task_struct {
 	struct pid *thread_pid;
 	struct signal_struct *signal;
 	struct thread_struct thread;
+	struct sched_entity se;
+	int on_cpu;
 	char comm[16];
 };
 
 /* Before Linux 5.14 the field had another name (commit 2f064a59a11f). */
 struct task_struct___before_5_14 {
 	long state;
+};
+
+struct bpf_iter__task {
+	struct task_struct *task;
 };
 
 #pragma clang attribute pop

@@ -81,7 +81,9 @@ static __always_inline struct thread_account *account_of(struct task_struct *tas
 	struct thread_account *known = bpf_map_lookup_elem(&threads, &id);
 	if (known)
 		return known;
-	struct thread_account fresh = { .pid = pid, .tid = thread_id(task), .since_ns = now };
+	struct thread_account fresh = {
+		.pid = pid, .tid = thread_id(task), .since_ns = now, .run_first_ns = task->se.sum_exec_runtime,
+	};
 	if (bpf_map_update_elem(&threads, &id, &fresh, BPF_NOEXIST))
 		count(COUNTER_THREAD_TABLE_FULL, 1);
 	return bpf_map_lookup_elem(&threads, &id);
@@ -98,6 +100,7 @@ static __always_inline void leave(struct task_struct *task, __u64 now)
 	struct thread_account *account = account_of(task, pid, now);
 	if (!account)
 		return;
+	account->run_last_ns = task->se.sum_exec_runtime;
 	if (state & TASK_DEAD) {
 		account->ended_ns = now;
 		return;
@@ -130,8 +133,12 @@ static __always_inline void arrive(struct task_struct *task, __u64 now)
 	struct thread_account *account = bpf_map_lookup_elem(&threads, &id);
 	if (!account || !account->left_ns)
 		return;
-	__u64 blocked = now - account->left_ns;
+	__u64 left = account->left_ns, blocked = now - left;
 	account->left_ns = 0;
+	if (left == account->since_ns && !account->held) {
+		account->unseen_ns += blocked;
+		return;
+	}
 	if (blocked < settings.min_block_ns) {
 		account->short_ns += blocked;
 		account->short_count++;
@@ -183,6 +190,36 @@ int BPF_PROG(on_switch, _Bool preempt, struct task_struct *prev, struct task_str
 }
 
 /*
+ * Runs over all threads of the machine when targets join and when the recording ends. A thread of a target that has no
+ * account yet gets one; if it is off its core, its stretch began before anybody looked, and counts from now.
+ */
+SEC("iter/task")
+int read_accounts(struct bpf_iter__task *context)
+{
+	struct task_struct *task = context->task;
+	if (!task)
+		return 0;
+	__u32 pid = process_id(task), id = task->pid;
+	struct target_entry *target = bpf_map_lookup_elem(&targets, &pid);
+	if (!target || !target->recorded)
+		return 0;
+	struct thread_account *known = bpf_map_lookup_elem(&threads, &id);
+	if (known) {
+		known->run_last_ns = task->se.sum_exec_runtime;
+		return 0;
+	}
+	__u64 now = bpf_ktime_get_ns(), run = task->se.sum_exec_runtime;
+	struct thread_account fresh = {
+		.pid = pid, .tid = thread_id(task), .since_ns = now, .run_first_ns = run, .run_last_ns = run,
+	};
+	if (!bpf_core_field_exists(task->on_cpu) || !task->on_cpu)
+		fresh.left_ns = now;
+	if (bpf_map_update_elem(&threads, &id, &fresh, BPF_NOEXIST) && !bpf_map_lookup_elem(&threads, &id))
+		count(COUNTER_THREAD_TABLE_FULL, 1);
+	return 0;
+}
+
+/*
  * The waker is whoever runs on the core from which the wakeup came. A wakeup out of an interrupt is charged to the
  * thread that was interrupted; only the idle thread (pid 0) is known to be innocent. The preemption count that would
  * tell the others apart is not reachable on every kernel.
@@ -203,10 +240,11 @@ int BPF_PROG(on_waking, struct task_struct *task)
 	return 0;
 }
 
-static __always_inline void report(struct task_struct *task, __u32 event, __u32 parent)
+static __always_inline void report(struct task_struct *task, __u32 event, __u32 parent, __u64 cpu_ns)
 {
 	struct process_event e = {
 		.kind = KIND_PROCESS, .event = event, .time_ns = bpf_ktime_get_ns(), .pid = process_id(task), .parent = parent,
+		.cpu_ns = cpu_ns,
 	};
 	__builtin_memcpy(e.comm, task->comm, sizeof(e.comm));
 	/* These are rare and the recorder must act on them soon. */
@@ -228,7 +266,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	struct target_entry *copy = bpf_map_lookup_elem(&targets, &pid);
 	if (copy)
 		copy->recorded = 1;
-	report(child, 1, parent_pid);
+	report(child, 1, parent_pid, 0);
 	return 0;
 }
 
@@ -240,7 +278,7 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm
 	if (!target)
 		return 0;
 	target->vms_len = 0;
-	report(task, 2, 0);
+	report(task, 2, 0, 0);
 	return 0;
 }
 
@@ -251,6 +289,11 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	struct target_entry *target = bpf_map_lookup_elem(&targets, &pid);
 	if (!target || BPF_CORE_READ(task, signal, live.counter) != 0)
 		return 0;
-	report(task, 3, 0);
+	/* The others have ended before; only the first thread waits for the last one before its time is added to theirs. */
+	__u64 cpu_ns = BPF_CORE_READ(task, signal, sum_sched_runtime) + task->se.sum_exec_runtime;
+	struct task_struct *leader = task->group_leader;
+	if (leader != task)
+		cpu_ns += BPF_CORE_READ(leader, se.sum_exec_runtime);
+	report(task, 3, 0, cpu_ns);
 	return 0;
 }

@@ -38,6 +38,7 @@ struct process_event {
 	__u64 time_ns;
 	__u32 pid, parent;
 	char comm[16];
+	__u64 cpu_ns;
 };
 
 struct settings {
@@ -64,6 +65,7 @@ struct thread_account {
 	__u32 waker_pid, waker_tid;
 	char waker_comm[16];
 	__u64 kept_ns, kept_count, short_ns, short_count, long_ns, long_count;
+	__u64 unseen_ns, run_first_ns, run_last_ns;
 	__u64 since_ns, ended_ns;
 	__u32 held, tid, waker_interrupt, padding;
 };
