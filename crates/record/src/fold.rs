@@ -68,6 +68,16 @@ impl Folder {
         }
     }
 
+    /// Reads the kernel's names.
+    pub fn read_kernel_names(&mut self) {
+        self.kernel.read();
+    }
+
+    /// Times of samples count from here.
+    pub fn begin(&mut self, start: Nanos) {
+        self.start = start;
+    }
+
     /// Adds the sample of one record of a known process.
     pub fn fold(&mut self, process: &mut Process, record: &SampleRecord<'_>) {
         let now = Nanos(record.header.time_ns);

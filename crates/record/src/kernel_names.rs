@@ -20,14 +20,17 @@ impl KernelNames {
         }
     }
 
+    /// Reads the names, which takes a while: better before the first sample than when it waits.
+    pub fn read(&mut self) {
+        self.symbols.get_or_insert_with(read_kallsyms);
+    }
+
     /// The frame of a kernel address.
     pub fn frame(&mut self, profile: &mut Profile, address: u64) -> FrameId {
         if let Some(&frame) = self.frames.get(&address) {
             return frame;
         }
-        let symbols = self.symbols.get_or_insert_with(|| {
-            Kallsyms::parse(&std::fs::read("/proc/kallsyms").unwrap_or_default())
-        });
+        let symbols = self.symbols.get_or_insert_with(read_kallsyms);
         let lookup = symbols.lookup(address);
         let module = format!("[{}]", symbols.module(address).unwrap_or("kernel"));
         let strings = &mut profile.strings;
@@ -51,4 +54,8 @@ impl KernelNames {
         self.frames.insert(address, frame);
         frame
     }
+}
+
+fn read_kallsyms() -> Kallsyms {
+    Kallsyms::parse(&std::fs::read("/proc/kallsyms").unwrap_or_default())
 }

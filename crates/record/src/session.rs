@@ -12,7 +12,6 @@ use throughline_units::Nanos;
 use throughline_wire::{ProcessRecord, TargetEntry, ThreadAccount};
 
 use crate::clock::Clocks;
-use crate::fold::Folder;
 use crate::plan::{PlanError, RecordPlan};
 use crate::process::{self, Process};
 use crate::programs::{ObjectMemory, Programs, ProgramsError};
@@ -147,21 +146,18 @@ pub fn record(
     let mut memory = ObjectMemory::new();
     let mut programs = Programs::load(plan, &mut memory)?;
     let mut clocks = Clocks::new(plan.period());
-    let start = sys::monotonic();
     let mut profile = Profile::default();
     fill_facts(&mut capture, plan);
     profile.capture = capture;
 
-    let state = Rc::new(RefCell::new(State::new(
-        Folder::new(profile, start),
-        start,
-    )));
+    let state = Rc::new(RefCell::new(State::new(profile)));
     for &pid in &plan.pids {
         state
             .borrow_mut()
             .open_process(pid)
             .map_err(|source| RecordError::Target { pid, source })?;
     }
+    let start = state.borrow_mut().read_names_and_begin();
     programs.attach(plan)?;
     let ring = programs.ring({
         let state = Rc::clone(&state);
@@ -196,9 +192,7 @@ pub fn record(
         let mut s = state.borrow_mut();
         if now - flushed >= FLUSH_INTERVAL {
             flushed = now;
-            s.processes
-                .values_mut()
-                .for_each(Process::read_cpu_time);
+            s.processes.values_mut().for_each(Process::read_cpu_time);
             s.account(&programs.counters());
             if let Err(error) = keeper.flush(&mut s.folder.profile) {
                 failure = Some(RecordError::Keeper(error));

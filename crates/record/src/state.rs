@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use throughline_profile::{Ledger, Target};
+use throughline_profile::{Ledger, Profile, Target};
 use throughline_target::MemoryError;
 use throughline_units::Nanos;
 use throughline_wire::{Counter, ProcessRecord, SampleRecord, kind, record_kind};
@@ -52,9 +52,10 @@ impl Losses {
 impl State {
     /// Nothing recorded yet.
     #[must_use]
-    pub fn new(folder: Folder, start: Nanos) -> Self {
+    pub fn new(profile: Profile) -> Self {
+        let start = sys::monotonic();
         Self {
-            folder,
+            folder: Folder::new(profile, start),
             processes: HashMap::new(),
             ended: Vec::new(),
             gone: HashSet::new(),
@@ -65,6 +66,22 @@ impl State {
             kept_off: 0,
             start,
         }
+    }
+
+    /// Reads all names that are in files, and begins: a program may have ended by the time at which its first sample has waited
+    /// for them, and what is in its memory alone, the names of its Lua functions, would be lost.
+    pub fn read_names_and_begin(&mut self) -> Nanos {
+        self.folder.read_kernel_names();
+        for process in self.processes.values_mut() {
+            process.facts.joined = Nanos(0);
+            for mapped in process.space.images() {
+                // A file without names says so again at its first sample.
+                let _ = mapped.image.as_ref().map(|image| image.symbols().is_ok());
+            }
+        }
+        self.start = sys::monotonic();
+        self.folder.begin(self.start);
+        self.start
     }
 
     /// One record of the ring.
@@ -225,4 +242,3 @@ impl State {
         profile.capture.targets = targets;
     }
 }
-
