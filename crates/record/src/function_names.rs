@@ -1,11 +1,11 @@
 //! Names of Lua functions. A LuaJIT prototype has none: it has a chunk name and a line. The name stands in the source
 //! file, on the line where the function is defined, so it is read from there when the file can be read.
 
-use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHashMap;
+use throughline_symbols::open_file_below;
 
 /// Larger source files are not read.
 const SOURCE_BYTES_MAX: u64 = 4 << 20;
@@ -18,7 +18,7 @@ pub const SOURCE_UNREADABLE: &str = "source_unreadable";
 /// Names by source file, each file read once.
 #[derive(Default)]
 pub struct FunctionNames {
-    files: FxHashMap<PathBuf, Option<FxHashMap<u32, Option<String>>>>,
+    files: FxHashMap<(u32, PathBuf), Option<FxHashMap<u32, Option<String>>>>,
 }
 
 impl FunctionNames {
@@ -32,27 +32,36 @@ impl FunctionNames {
         }
         let path = chunk.strip_prefix('@').ok_or(SOURCE_UNREADABLE)?;
         let file = if path.starts_with('/') {
-            PathBuf::from(format!("/proc/{pid}/root{path}"))
+            PathBuf::from(path)
         } else {
-            PathBuf::from(format!("/proc/{pid}/cwd/{path}"))
+            std::fs::read_link(format!("/proc/{pid}/cwd"))
+                .map_err(|_| SOURCE_UNREADABLE)?
+                .join(path)
         };
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
         let lines = self
             .files
-            .entry(file)
-            .or_insert_with_key(|file| read_source(file).map(|text| names_by_line(&text)))
+            .entry((pid, file))
+            .or_insert_with_key(|(_, file)| {
+                read_source(&root, file).map(|text| names_by_line(&text))
+            })
             .as_ref()
             .ok_or(SOURCE_UNREADABLE)?;
         lines.get(&line).cloned().flatten().ok_or(NO_NAME_IN_SOURCE)
     }
 }
 
-fn read_source(path: &PathBuf) -> Option<String> {
-    let file = File::open(path).ok()?;
-    if !file.metadata().ok()?.is_file() {
+/// The text of a source file in a process's file system. The name is whatever the program gave its chunk, so it may be that of a
+/// FIFO, of a device, or of a file that exists only while it is read, as in /proc, where reading can block or take something away;
+/// none of those is opened for reading or has a size.
+fn read_source(root: &Path, path: &Path) -> Option<String> {
+    let file = open_file_below(root, path).ok()?;
+    let size = file.metadata().ok()?.len();
+    if !(1..=SOURCE_BYTES_MAX).contains(&size) {
         return None;
     }
     let mut bytes = Vec::new();
-    file.take(SOURCE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    file.take(size).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 

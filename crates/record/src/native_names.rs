@@ -1,12 +1,14 @@
 //! Native frames of one process, named, each address once.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 use throughline_profile::{Frame, FrameId, FrameKind, Module, Profile};
-use throughline_symbols::{Lookup, NameReason, PerfMap, SourceLine};
+use throughline_symbols::{Lookup, NameReason, PerfMap, SourceLine, open_file_below};
 use throughline_units::Nanos;
 
 use crate::address_space::{AddressSpace, MappedImage, Place};
@@ -22,8 +24,19 @@ pub struct NativeNames {
     perf_map_read: Option<Nanos>,
 }
 
+/// Bytes of a perf map that are read at one look, which delays the ring by about 0.1 s.
+const PERF_MAP_LOOK_BYTES_MAX: u64 = 16 << 20;
+/// A perf map is believed up to this size and this number of stretches, which together bound the recorder's memory. A large
+/// Node service writes 20 MB.
+const PERF_MAP_BYTES_MAX: u64 = 64 << 20;
+const PERF_MAP_ENTRIES_MAX: usize = 500_000;
+
 struct GrowingPerfMap {
+    root: PathBuf,
+    path: PathBuf,
     file: File,
+    inode: u64,
+    read: u64,
     map: PerfMap,
 }
 
@@ -34,16 +47,46 @@ impl GrowingPerfMap {
         let own_pid = status
             .lines()
             .find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().last())?;
-        let file = File::open(format!("/proc/{pid}/root/tmp/perf-{own_pid}.map")).ok()?;
-        file.metadata().ok()?.is_file().then(|| Self {
+        Self::open_at(
+            format!("/proc/{pid}/root").into(),
+            format!("/tmp/perf-{own_pid}.map").into(),
+        )
+    }
+
+    fn open_at(root: PathBuf, path: PathBuf) -> Option<Self> {
+        let file = open_file_below(&root, &path).ok()?;
+        let inode = file.metadata().ok()?.ino();
+        Some(Self {
+            root,
+            path,
             file,
+            inode,
+            read: 0,
             map: PerfMap::new(),
         })
     }
 
+    /// Reads what was written since. A map that was written anew (as the JVM's `jcmd Compiler.perfmap` does) is read from its start.
     fn read_more(&mut self) {
+        let now = open_file_below(&self.root, &self.path);
+        if let Ok((file, facts)) = now.and_then(|file| {
+            let facts = file.metadata()?;
+            Ok((file, facts))
+        }) && (facts.ino() != self.inode || facts.len() < self.read)
+        {
+            (self.file, self.inode, self.read) = (file, facts.ino(), 0);
+            self.map = PerfMap::new();
+        }
+        if self.file.seek(SeekFrom::Start(self.read)).is_err() {
+            return;
+        }
         let mut chunk = vec![0; 1 << 16];
-        while let Ok(read @ 1..) = self.file.read(&mut chunk) {
+        let look_end = (self.read + PERF_MAP_LOOK_BYTES_MAX).min(PERF_MAP_BYTES_MAX);
+        while self.read < look_end
+            && self.map.len() < PERF_MAP_ENTRIES_MAX
+            && let Ok(read @ 1..) = self.file.read(&mut chunk)
+        {
+            self.read += read as u64;
             self.map.push(&chunk[..read]);
         }
     }

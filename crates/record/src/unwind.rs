@@ -1,6 +1,7 @@
 //! Native frames of a sample, from the copied stack.
 //!
-//! Three rules, in this order. Code of files: by their unwind information (framehop). Machine code of LuaJIT: the VM's own
+//! Rules, in this order. Code of Go: by the table that Go's own unwinder uses; it has no other. Code of files: by their unwind
+//! information (framehop). Machine code of LuaJIT: the VM's own
 //! frame on the C stack, which is the nearest `cframe` at or above the stack pointer. Machine code of other compilers: the
 //! frame pointer when what it points to makes sense, else the next word on the stack that follows a call instruction; that
 //! one is marked as guessed.
@@ -9,9 +10,10 @@ use std::ops::Range;
 
 use framehop::x86_64::UnwindRegsX86_64;
 use framehop::{Error as FramehopError, FrameAddress, Unwinder};
+use throughline_symbols::GoFrame;
 use throughline_wire::SampleRecord;
 
-use crate::address_space::{AddressSpace, Place};
+use crate::address_space::{AddressSpace, MappedImage, Place};
 
 /// Frames beyond this are cut.
 const FRAMES_MAX: usize = 512;
@@ -162,6 +164,22 @@ impl Walk<'_> {
         self.go(return_address, cframe + CFRAME_BYTES, bp)
     }
 
+    /// Leaves a frame of Go for its caller, which may also be the goroutine's entry, to which nothing calls.
+    fn leave_go(&mut self, bytes: u64, space: &AddressSpace) -> Option<()> {
+        let at = self.regs.sp().checked_add(bytes)?;
+        let return_address = self.record.stack_word(at)?;
+        // Behind a switch of stacks that the table does not know (calls of the vDSO) lies something else.
+        let is_code = matches!(space.place(return_address.checked_sub(1)?), Place::Image(_));
+        // A function with a frame keeps its caller's frame pointer next to the return address.
+        let bp = (bytes >= 8)
+            .then(|| self.record.stack_word(at - 8))
+            .flatten()
+            .unwrap_or(self.regs.bp());
+        is_code
+            .then(|| self.go(return_address, at + 8, bp))
+            .flatten()
+    }
+
     /// One step by frame pointer, taken only when it leads upwards to code.
     fn by_frame_pointer(&mut self, space: &AddressSpace) -> Option<()> {
         let (sp, bp) = (self.regs.sp(), self.regs.bp());
@@ -196,6 +214,11 @@ impl Walk<'_> {
         }
         None
     }
+}
+
+fn go_frame(mapped: &MappedImage, address: u64) -> Option<GoFrame> {
+    let symbols = mapped.image.as_ref().ok()?.symbols().ok()?;
+    symbols.go_frame(address.wrapping_sub(mapped.bias))
 }
 
 /// Walks the native frames, innermost first.
@@ -247,7 +270,15 @@ pub fn unwind(
         }
         push(frames, NativeKind::Code);
         match space.place(lookup) {
-            Place::Image(_) => {}
+            Place::Image(mapped) => match go_frame(mapped, lookup) {
+                None => {}
+                Some(GoFrame::Entry) => return End::Complete,
+                Some(GoFrame::OtherStack) => return End::Truncated,
+                Some(GoFrame::Caller { bytes }) => match walk.leave_go(bytes, space) {
+                    Some(()) => continue,
+                    None => return End::Truncated,
+                },
+            },
             Place::Anonymous => {
                 let limit = vm.and_then(|vm| vm.nearest(sp));
                 if walk

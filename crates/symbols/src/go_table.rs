@@ -72,13 +72,18 @@ pub(crate) struct GoFunction {
     description: usize,
 }
 
-/// The frame of a function of Go at one instruction.
+/// What lies above the frame of a function of Go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GoFrame {
-    /// From the stack pointer up to the return address, in bytes.
-    pub bytes: u64,
-    /// The function is the first of a goroutine or of a thread: it returns to nothing.
-    pub is_entry: bool,
+pub enum GoFrame {
+    /// The caller's frame.
+    Caller {
+        /// From the stack pointer up to the return address, in bytes.
+        bytes: u64,
+    },
+    /// Nothing: the function is the first of a goroutine or of a thread.
+    Entry,
+    /// The frame of a caller that runs on another stack, from which this function switched away.
+    OtherStack,
 }
 
 impl GoTable {
@@ -246,23 +251,25 @@ impl GoTable {
     /// How the function keeps its frame at an address inside it, by the table from which Go's own
     /// unwinder reads it (pcsp).
     pub fn frame(&self, function: GoFunction, address: u64) -> Option<GoFrame> {
-        // Where the runtime's unwinder stops as well (`topofstack` in runtime/traceback.go).
-        let is_entry = matches!(
-            self.name(function)?,
-            b"runtime.goexit"
-                | b"runtime.mstart"
-                | b"runtime.mcall"
-                | b"runtime.morestack"
-                | b"runtime.rt0_go"
-        );
-        let bytes = self.value(function, self.field(function, 3)?, address);
-        let bytes = match bytes {
+        // Where the runtime's own unwinder stops or changes stacks (`topofstack` and `gentraceback` in
+        // runtime/traceback.go). Behind `mcall` runs the scheduler, on nobody's behalf.
+        match self.name(function)? {
+            b"runtime.goexit" | b"runtime.mstart" | b"runtime.mcall" | b"runtime.rt0_go" => {
+                return Some(GoFrame::Entry);
+            }
+            b"runtime.systemstack" | b"runtime.morestack" | b"runtime.asmcgocall" => {
+                return Some(GoFrame::OtherStack);
+            }
+            _ => {}
+        }
+        let program = self.field(function, 3)?;
+        let bytes = match self.value(function, program, address) {
             Some(bytes) => u64::try_from(bytes).ok()?,
             // A function that never moves the stack pointer has no program.
-            None if self.field(function, 3)? == 0 => 0,
+            None if program == 0 => 0,
             None => return None,
         };
-        Some(GoFrame { bytes, is_entry })
+        Some(GoFrame::Caller { bytes })
     }
 
     /// The line of an address inside the function.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use independent::{Tool, parse, section};
-use throughline_symbols::{Lookup, NameReason};
+use throughline_symbols::{GoFrame, Lookup, NameReason};
 
 const PROGRAM: &str = r#"package main
 
@@ -309,17 +309,24 @@ fn frames_of_a_stripped_program_are_those_of_the_call_frame_table() {
                 let function = functions.iter().rfind(|(start, ..)| *start <= address);
                 panic!("no frame at {address:#x} of {function:?}");
             };
-            assert_eq!(frame.bytes + 8, bytes, "at {address:#x}");
+            if let GoFrame::Caller { bytes: found } = frame {
+                assert_eq!(found + 8, bytes, "at {address:#x}");
+            }
         }
-        let is_entry = |name: &str| {
+        let frame_of = |name: &str| {
             let (start, ..) = functions
                 .iter()
                 .find(|(.., found)| found == name || *found == format!("{name}.abi0"))
                 .expect("the runtime has it");
-            module.go_frame(*start).expect("it is Go").is_entry
+            module.go_frame(*start)
         };
-        assert!(is_entry("runtime.goexit") && is_entry("runtime.mstart"));
-        assert!(!is_entry("runtime.main") && !is_entry("main.main"));
+        for entry in ["runtime.goexit", "runtime.mstart"] {
+            assert_eq!(frame_of(entry), Some(GoFrame::Entry));
+        }
+        assert_eq!(frame_of("runtime.systemstack"), Some(GoFrame::OtherStack));
+        for inner in ["runtime.main", "main.main", "main.leaf"] {
+            assert_eq!(frame_of(inner), Some(GoFrame::Caller { bytes: 0 }));
+        }
     });
 }
 
