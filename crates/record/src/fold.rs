@@ -73,6 +73,12 @@ impl Folder {
         self.kernel.read();
     }
 
+    /// The code through which hardware interrupts enter the kernel; empty when it is not known.
+    #[must_use]
+    pub fn interrupt_entry(&self) -> Range<u64> {
+        self.kernel.interrupt_entry()
+    }
+
     /// Times of samples count from here.
     pub fn begin(&mut self, start: Nanos) {
         self.start = start;
@@ -341,8 +347,11 @@ impl Folder {
         if h.kind == kind::ON_CPU {
             return SampleKind::OnCpu;
         }
-        let waker =
-            (h.waker_tid != 0).then(|| self.thread(h.waker_pid, h.waker_tid, &h.waker_comm));
+        let waker = if h.waker_interrupt != 0 {
+            Some(self.thread(0, 0, b"[interrupt]"))
+        } else {
+            (h.waker_tid != 0).then(|| self.thread(h.waker_pid, h.waker_tid, &h.waker_comm))
+        };
         let waits_for_work = lua != LuaContext::With
             && self.stack[..kernel_frames.min(self.stack.len())]
                 .to_vec()

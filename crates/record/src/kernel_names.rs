@@ -1,5 +1,7 @@
 //! Kernel frames, named from /proc/kallsyms, each address once.
 
+use std::ops::Range;
+
 use rustc_hash::FxHashMap;
 use throughline_profile::{Frame, FrameId, FrameKind, Module, Profile};
 use throughline_symbols::{Kallsyms, Lookup};
@@ -7,6 +9,7 @@ use throughline_symbols::{Kallsyms, Lookup};
 /// Names of kernel addresses.
 pub struct KernelNames {
     symbols: Option<Kallsyms>,
+    interrupt_entry: Range<u64>,
     frames: FxHashMap<u64, FrameId>,
 }
 
@@ -16,13 +19,22 @@ impl KernelNames {
     pub fn new() -> Self {
         Self {
             symbols: None,
+            interrupt_entry: 0..0,
             frames: FxHashMap::default(),
         }
     }
 
     /// Reads the names, which takes a while: better before the first sample than when it waits.
     pub fn read(&mut self) {
-        self.symbols.get_or_insert_with(read_kallsyms);
+        let text = std::fs::read("/proc/kallsyms").unwrap_or_default();
+        self.interrupt_entry = interrupt_entry(&text);
+        self.symbols = Some(Kallsyms::parse(&text));
+    }
+
+    /// The code through which hardware interrupts enter the kernel; empty when the kernel hides it or names have not been read.
+    #[must_use]
+    pub fn interrupt_entry(&self) -> Range<u64> {
+        self.interrupt_entry.clone()
     }
 
     /// The frame of a kernel address.
@@ -30,7 +42,10 @@ impl KernelNames {
         if let Some(&frame) = self.frames.get(&address) {
             return frame;
         }
-        let symbols = self.symbols.get_or_insert_with(read_kallsyms);
+        if self.symbols.is_none() {
+            self.read();
+        }
+        let symbols = self.symbols.get_or_insert_with(|| Kallsyms::parse(&[]));
         let lookup = symbols.lookup(address);
         let module = format!("[{}]", symbols.module(address).unwrap_or("kernel"));
         let strings = &mut profile.strings;
@@ -56,6 +71,51 @@ impl KernelNames {
     }
 }
 
-fn read_kallsyms() -> Kallsyms {
-    Kallsyms::parse(&std::fs::read("/proc/kallsyms").unwrap_or_default())
+/// The entry stubs of device and timer interrupts lie side by side (arch/x86/entry/entry_64.S, asm/idtentry.h); those of
+/// exceptions, which are the running thread's own doing, come before them.
+fn interrupt_entry(kallsyms: &[u8]) -> Range<u64> {
+    let mut range = u64::MAX..0;
+    for line in kallsyms.split(|&byte| byte == b'\n') {
+        let Ok(line) = std::str::from_utf8(line) else {
+            continue;
+        };
+        let mut words = line.split(' ');
+        let (Some(address), Some(_), Some(name)) = (words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
+        if name == "asm_common_interrupt" || name.starts_with("asm_sysvec_") {
+            /// Size of one stub; the assembler aligns them to half of it.
+            const STUB_BYTES: u64 = 64;
+            let start = u64::from_str_radix(address, 16).unwrap_or(0);
+            range.start = range.start.min(start);
+            range.end = range.end.max(start.saturating_add(STUB_BYTES));
+        }
+    }
+    if range.start == 0 || range.start > range.end {
+        0..0
+    } else {
+        range
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interrupts_entry_is_the_range_of_its_stubs_and_nothing_when_hidden() {
+        let text =
+            b"ffffffff81000c60 T asm_exc_page_fault\nffffffff81000d40 T asm_common_interrupt\n\
+                     ffffffff81000f50 T asm_sysvec_kvm_asyncpf_interrupt\n";
+        assert_eq!(
+            interrupt_entry(text),
+            0xffff_ffff_8100_0d40..0xffff_ffff_8100_0f90
+        );
+        assert_eq!(
+            interrupt_entry(b"0000000000000000 T asm_common_interrupt\n"),
+            0..0
+        );
+        assert_eq!(interrupt_entry(b""), 0..0);
+    }
 }

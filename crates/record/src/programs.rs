@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -122,6 +123,14 @@ impl<'a> Programs<'a> {
             skeleton,
             links: Vec::new(),
         })
+    }
+
+    /// Tells the programs where hardware interrupts enter the kernel.
+    pub fn set_interrupt_entry(&mut self, range: &Range<u64>) {
+        if let Some(variables) = self.skeleton.maps.bss_data.as_deref_mut() {
+            variables.interrupt_entry_start = range.start;
+            variables.interrupt_entry_end = range.end;
+        }
     }
 
     /// Attaches what follows processes; recording begins as targets are added.

@@ -158,6 +158,7 @@ pub fn record(
             .map_err(|source| RecordError::Target { pid, source })?;
     }
     let start = state.borrow_mut().read_names_and_begin();
+    programs.set_interrupt_entry(&state.borrow().folder.interrupt_entry());
     programs.attach(plan)?;
     let ring = programs.ring({
         let state = Rc::clone(&state);

@@ -12,6 +12,10 @@ const volatile struct settings settings = {};
 __u32 namespace_level = 0;
 __u32 namespace_inum = 0;
 
+/* The code through which hardware interrupts enter the kernel; empty when the kernel hides it. */
+__u64 interrupt_entry_start = 0;
+__u64 interrupt_entry_end = 0;
+
 /* A record under construction; the ring gets the header and as much of the data as is used. */
 struct buffer {
 	struct sample_header header;

@@ -89,50 +89,9 @@ static __always_inline struct thread_account *account_of(struct task_struct *tas
 	return bpf_map_lookup_elem(&threads, &id);
 }
 
-/* The current task leaves its core: its stack is readable now and never again. */
-static __always_inline void leave(struct task_struct *task, __u64 now)
+/* A thread that left its core got it back at `now`: the length of its wait is known. */
+static __always_inline void end_wait(struct task_struct *task, struct thread_account *account, __u64 now, int has_kernel_stack)
 {
-	__u32 pid = process_id(task);
-	struct target_entry *target = bpf_map_lookup_elem(&targets, &pid);
-	if (!target || !target->recorded)
-		return;
-	__u32 state = task_state(task);
-	struct thread_account *account = account_of(task, pid, now);
-	if (!account)
-		return;
-	account->run_last_ns = task->se.sum_exec_runtime;
-	if (state & TASK_DEAD) {
-		account->ended_ns = now;
-		return;
-	}
-	count(COUNTER_SWITCHES, 1);
-	account->task_state = state;
-	account->woken_ns = 0;
-	account->waker_tid = 0;
-	account->held = 0;
-	account->left_ns = now;
-
-	struct buffer *b = bpf_task_storage_get(&off_cpu_buffers, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	struct pt_regs user;
-	if (!b)
-		return;
-	if (bpf_probe_read_kernel(&user, sizeof(user), (void *)bpf_task_pt_regs(task)))
-		return;
-	b->header.kind = KIND_OFF_CPU;
-	b->header.time_ns = now;
-	b->header.in_kernel = 1;
-	capture(b, task, target, &user, 1);
-	account->held = 1;
-	count(COUNTER_OFF_CPU_NS, bpf_ktime_get_ns() - now);
-}
-
-/* A thread that left its core gets it back: now the length of its wait is known. */
-static __always_inline void arrive(struct task_struct *task, __u64 now)
-{
-	__u32 id = task->pid;
-	struct thread_account *account = bpf_map_lookup_elem(&threads, &id);
-	if (!account || !account->left_ns)
-		return;
 	__u64 left = account->left_ns, blocked = now - left;
 	account->left_ns = 0;
 	if (left == account->since_ns && !account->held) {
@@ -168,7 +127,7 @@ static __always_inline void arrive(struct task_struct *task, __u64 now)
 	__builtin_memcpy(h->waker_comm, account->waker_comm, sizeof(h->waker_comm));
 	__u64 offset = kernel_offset(h);
 	long size = -1;
-	if (offset <= DATA_MAX - KERNEL_FRAMES_MAX * 8)
+	if (has_kernel_stack && offset <= DATA_MAX - KERNEL_FRAMES_MAX * 8)
 		size = bpf_get_task_stack(task, b->data + offset, KERNEL_FRAMES_MAX * 8, 0);
 	if (size > 0)
 		h->kernel_len = size / 8;
@@ -178,6 +137,59 @@ static __always_inline void arrive(struct task_struct *task, __u64 now)
 		count(COUNTER_OFF_CPU_RING_FULL, 1);
 	else
 		count(COUNTER_OFF_CPU_SENT, 1);
+}
+
+/* A thread gets a core. */
+static __always_inline void arrive(struct task_struct *task, __u64 now)
+{
+	__u32 id = task->pid;
+	struct thread_account *account = bpf_map_lookup_elem(&threads, &id);
+	if (account && account->left_ns)
+		end_wait(task, account, now, 1);
+}
+
+/* The current task leaves its core: its stack is readable now and never again. */
+static __always_inline void leave(struct task_struct *task, __u64 now)
+{
+	__u32 pid = process_id(task);
+	struct target_entry *target = bpf_map_lookup_elem(&targets, &pid);
+	if (!target || !target->recorded)
+		return;
+	__u32 state = task_state(task);
+	struct thread_account *account = account_of(task, pid, now);
+	if (!account)
+		return;
+	/*
+	 * It left before and leaves again: the switch by which it got its core was not seen (there are kernels that do not
+	 * report every one). The scheduler knows for how long it ran since then. Its kernel stack is another one by now.
+	 */
+	__u64 run = task->se.sum_exec_runtime, ran = run - account->run_last_ns;
+	if (account->left_ns && now - account->left_ns > ran)
+		end_wait(task, account, now - ran, 0);
+	account->run_last_ns = run;
+	if (state & TASK_DEAD) {
+		account->ended_ns = now;
+		return;
+	}
+	count(COUNTER_SWITCHES, 1);
+	account->task_state = state;
+	account->woken_ns = 0;
+	account->waker_tid = 0;
+	account->held = 0;
+	account->left_ns = now;
+
+	struct buffer *b = bpf_task_storage_get(&off_cpu_buffers, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct pt_regs user;
+	if (!b)
+		return;
+	if (bpf_probe_read_kernel(&user, sizeof(user), (void *)bpf_task_pt_regs(task)))
+		return;
+	b->header.kind = KIND_OFF_CPU;
+	b->header.time_ns = now;
+	b->header.in_kernel = 1;
+	capture(b, task, target, &user, 1);
+	account->held = 1;
+	count(COUNTER_OFF_CPU_NS, bpf_ktime_get_ns() - now);
 }
 
 SEC("tp_btf/sched_switch")
@@ -220,10 +232,24 @@ int read_accounts(struct bpf_iter__task *context)
 }
 
 /*
- * The waker is whoever runs on the core from which the wakeup came. A wakeup out of an interrupt is charged to the
- * thread that was interrupted; only the idle thread (pid 0) is known to be innocent. The preemption count that would
- * tell the others apart is not reachable on every kernel.
+ * The waker is whoever runs on the core from which the wakeup comes. A wakeup out of a hardware interrupt would be charged
+ * to the thread that was interrupted, so the kernel stack is looked at, but only for waits that are going to be kept.
  */
+#define WAKER_FRAMES 32
+static __always_inline __u32 in_interrupt(void *context)
+{
+	__u64 frames[WAKER_FRAMES], start = interrupt_entry_start, size = interrupt_entry_end - start;
+	long bytes = bpf_get_stack(context, frames, sizeof(frames), 0);
+
+	for (int i = 0; i < WAKER_FRAMES; i++) {
+		if (i * 8 >= bytes)
+			break;
+		if (frames[i] - start < size)
+			return 1;
+	}
+	return 0;
+}
+
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *task)
 {
@@ -235,7 +261,8 @@ int BPF_PROG(on_waking, struct task_struct *task)
 	account->woken_ns = bpf_ktime_get_ns();
 	account->waker_pid = process_id(waker);
 	account->waker_tid = thread_id(waker);
-	account->waker_interrupt = waker->pid == 0;
+	account->waker_interrupt = waker->pid == 0 || (account->woken_ns - account->left_ns >= settings.min_block_ns &&
+						      in_interrupt(ctx));
 	__builtin_memcpy(account->waker_comm, waker->comm, sizeof(account->waker_comm));
 	return 0;
 }
