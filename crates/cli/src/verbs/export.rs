@@ -28,12 +28,10 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
         "standard output can take one result: with --json, give the export a file (-o FILE)"
     );
     let loaded = input::load(&args.capture)?;
-    view::must_hold_samples(&loaded.profile)?;
+    let plan = ViewPlan::from(&args.view);
+    view::must_be_seen(&loaded.profile, plan.view)?;
     let (name, content) = match args.format {
-        ExportFormat::Folded => (
-            "folded",
-            folded(&loaded.profile, &ViewPlan::from(&args.view))?,
-        ),
+        ExportFormat::Folded => ("folded", folded(&loaded.profile, &plan)?),
     };
     output::file(&args.output, &content)?;
     if voice.json {

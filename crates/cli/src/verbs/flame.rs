@@ -65,6 +65,11 @@ impl Plan {
     }
 
     fn render(&self, format: Format, profile: &Profile) -> Result<String> {
+        if format == Format::Html {
+            view::must_hold_samples(profile)?;
+        } else {
+            view::must_be_seen(profile, self.view.view)?;
+        }
         Ok(match format {
             Format::Html => flame_html(profile, &self.page),
             Format::Svg => flame_svg(profile, &self.view)?,
@@ -93,7 +98,6 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     let plan = Plan::new(args)?;
     let loaded = input::load(&args.capture)?;
     let profile = &loaded.profile;
-    view::must_hold_samples(profile)?;
     // All are made before any is written: a wrong search leaves no file.
     let contents: Vec<String> = plan
         .files

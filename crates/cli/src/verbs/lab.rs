@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 
 use anyhow::Result;
+use serde::Serialize;
 use serde_json::json;
 use throughline_experiment::lab::{self, LabLoad, LabPlan, LoadCommand};
 use throughline_experiment::load;
@@ -21,6 +22,25 @@ pub fn run(verb: LabVerb) -> Result<Outcome> {
             // Standard input is not locked here: the load reads it on a thread of its own.
             load::serve(io::stdin(), io::stdout())?;
             Ok(Outcome::Done)
+        }
+    }
+}
+
+/// A line of `lab run --json`: the library's own, and what every document says of itself.
+#[derive(Serialize)]
+struct Line<'a, T> {
+    schema: &'static str,
+    tool: &'static str,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+impl<'a, T> Line<'a, T> {
+    fn new(schema: &'static str, content: &'a T) -> Self {
+        Self {
+            schema,
+            tool: TOOL,
+            content,
         }
     }
 }
@@ -70,7 +90,7 @@ fn run_lab(args: LabRunArgs) -> Result<Outcome> {
         &plan,
         |ready| {
             told = if voice.json {
-                output::json(&ready)
+                output::json(&Line::new("lab-ready/1", ready))
             } else {
                 ready_text(ready, voice)
             };
@@ -83,7 +103,7 @@ fn run_lab(args: LabRunArgs) -> Result<Outcome> {
     )?;
     told?;
     if voice.json {
-        output::json(&summary)?;
+        output::json(&Line::new("lab-summary/1", &summary))?;
     } else {
         output::text(&summary_text(&summary))?;
     }

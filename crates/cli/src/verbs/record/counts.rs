@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use throughline_profile::{Flags, FrameId, LuaContext, Profile, Sample, SampleKind};
+use throughline_profile::{Flags, FrameId, LuaContext, Profile, Sample, SampleKind, StackId};
 
 /// Counts over all samples kept, on-CPU and off-CPU apart.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +22,7 @@ pub struct KindCounts {
     pub truncated: u64,
     /// Unwinding stopped before the process entry for another reason.
     pub unwind_incomplete: u64,
-    /// Outermost frames of those, with their number.
+    /// Frames that those stopped at, with their number.
     pub stopped_at: HashMap<FrameId, u64>,
 }
 
@@ -51,8 +51,8 @@ impl KindCounts {
             self.truncated += 1;
         } else if sample.flags.contains(Flags::NATIVE_UNWIND_INCOMPLETE) {
             self.unwind_incomplete += 1;
-            if let Some(outermost) = profile.stacks.frames_leaf_first(stack).last() {
-                *self.stopped_at.entry(outermost).or_default() += 1;
+            if let Some(frame) = stopped_at(profile, stack) {
+                *self.stopped_at.entry(frame).or_default() += 1;
             }
         }
     }
@@ -69,4 +69,12 @@ impl KindCounts {
             .map(|(&frame, &count)| (frame, count))
             .max_by_key(|&(frame, count)| (count, frame))
     }
+}
+
+/// The outermost frame of a file's code: what lies beyond it was not found, or guessed and wrong. The outermost of all when
+/// no code is a file's.
+fn stopped_at(profile: &Profile, stack: StackId) -> Option<FrameId> {
+    let frames = || profile.stacks.frames_leaf_first(stack);
+    let of_file = |&frame: &FrameId| profile.frames.get(frame).module.is_some();
+    frames().filter(of_file).last().or_else(|| frames().last())
 }

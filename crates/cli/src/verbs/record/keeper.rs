@@ -143,11 +143,13 @@ impl<'a> CaseKeeper<'a> {
         let time_is_over = plan
             .duration
             .is_some_and(|length| Duration::from(recorded.profile.capture.duration) >= length);
-        let ended_by = self.ended_by.unwrap_or(if time_is_over {
-            EndedBy::Time
-        } else {
-            EndedBy::TargetsEnded
-        });
+        let ended_by = match self.ended_by {
+            Some(reason) => reason,
+            None if time_is_over => EndedBy::Time,
+            // Its last process was gone before it was asked for.
+            None if self.program.is_some() => EndedBy::CommandEnded,
+            None => EndedBy::TargetsEnded,
+        };
         let program_end = match self.program.take() {
             Some(program) => Some(program.wait(&mut self.interrupts)?),
             None => None,

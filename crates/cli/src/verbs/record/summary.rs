@@ -173,7 +173,9 @@ fn stopped_at(profile: &Profile, counts: &KindCounts) -> String {
                 "{name} of {path}: built without unwinding tables (.eh_frame) and without frame pointers?"
             )
         }
-        None => format!("{name}: code made at run time, without frame pointers?"),
+        None => format!(
+            "{name}: code of no file, made at run time or mapped after the recorder looked?"
+        ),
     };
     format!(", {count} of them at {place}")
 }
