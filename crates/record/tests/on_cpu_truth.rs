@@ -6,7 +6,7 @@ use std::process::Command;
 
 use support::program::{Program, compile, marked_line, programs};
 use support::recording::{Plan, Recording, one_at_a_time, record_to_the_end};
-use throughline_profile::{Frame, FrameKind, Groups, Measure, Sample, StackWeights};
+use throughline_profile::{Frame, Groups, Measure, Sample, StackWeights};
 
 const RATE_HZ: u32 = 997;
 
@@ -19,8 +19,9 @@ fn luajit(script: &str, arguments: &[&str]) -> Option<Program> {
         return None;
     }
     let script = programs().join(script);
-    let arguments: Vec<&str> =
-        std::iter::once(script.to_str().expect("a path of this test")).chain(arguments.iter().copied()).collect();
+    let arguments: Vec<&str> = std::iter::once(script.to_str().expect("a path of this test"))
+        .chain(arguments.iter().copied())
+        .collect();
     let mut program = Program::start("luajit", &arguments);
     program.expect_line("ready");
     Some(program)
@@ -31,17 +32,29 @@ fn assert_count(recording: &Recording) {
     let expected = cpu_ns / 1e9 * f64::from(RATE_HZ);
     let taken = recording.profile.capture.ledger_on_cpu.taken as f64;
     let ratio = taken / expected;
-    eprintln!("{taken} samples were taken in {:.3} s of CPU: {ratio:.4} of rate x CPU time", cpu_ns / 1e9);
-    assert!((ratio - 1.0).abs() <= COUNT_TOLERANCE, "{taken} samples where {expected:.0} were due");
+    eprintln!(
+        "{taken} samples were taken in {:.3} s of CPU: {ratio:.4} of rate x CPU time",
+        cpu_ns / 1e9
+    );
+    assert!(
+        (ratio - 1.0).abs() <= COUNT_TOLERANCE,
+        "{taken} samples where {expected:.0} were due"
+    );
 }
 
 fn lua_shares_are_true(mode: &str) {
     let _turn = one_at_a_time();
-    let Some(mut program) = luajit("shares.lua", &["2", mode]) else { return };
-    let Some(recording) = record_to_the_end(Plan::on_cpu(RATE_HZ), &mut program) else { return };
+    let Some(mut program) = luajit("shares.lua", &["2", mode]) else {
+        return;
+    };
+    let Some(recording) = record_to_the_end(Plan::on_cpu(RATE_HZ), &mut program) else {
+        return;
+    };
     let truth = program.numbers();
     assert_eq!(truth.len(), 3);
-    recording.assert_shares(&truth, |sample| recording.lua_function(sample).map(str::to_owned));
+    recording.assert_shares(&truth, |sample| {
+        recording.lua_function(sample).map(str::to_owned)
+    });
     recording.assert_ledgers_balance();
     assert_count(&recording);
 }
@@ -62,35 +75,58 @@ fn c_shares_are_true(name: &str, flags: &[&str], strip: bool) {
     let path = compile("shares.c", name, flags);
     let symbols = symbols_of(&path);
     if strip {
-        assert!(Command::new("strip").arg(&path).status().expect("strip is installed").success());
+        assert!(
+            Command::new("strip")
+                .arg(&path)
+                .status()
+                .expect("strip is installed")
+                .success()
+        );
     }
     let mut program = Program::start(&path, &["2"]);
     program.expect_line("ready");
-    let Some(recording) = record_to_the_end(Plan::on_cpu(RATE_HZ), &mut program) else { return };
+    let Some(recording) = record_to_the_end(Plan::on_cpu(RATE_HZ), &mut program) else {
+        return;
+    };
     let truth = program.numbers();
     recording.assert_shares(&truth, |sample| {
         let frames = recording.frames(sample);
-        let leaf = frames.iter().find(|frame| frame.kind == FrameKind::Native)?;
+        let leaf = frames.iter().find(|frame| {
+            recording
+                .module(frame)
+                .is_some_and(|path| path.ends_with(name))
+        })?;
         if !strip {
             return Some(recording.name(leaf).to_owned());
         }
-        assert!(leaf.name_reason.is_some(), "{} has a name", recording.name(leaf));
-        symbols.iter().find(|(_, range)| range.contains(&leaf.address)).map(|(name, _)| name.clone())
+        assert!(
+            leaf.name_reason.is_some(),
+            "{} has a name",
+            recording.name(leaf)
+        );
+        symbols
+            .iter()
+            .find(|(_, range)| range.contains(&leaf.address))
+            .map(|(name, _)| name.clone())
     });
     recording.assert_ledgers_balance();
     assert_eq!(recording.incomplete(), 0);
     assert_count(&recording);
     if !strip {
-        let whole = recording.on_cpu().filter(|sample| {
-            recording.holds(sample, "timed") && recording.holds(sample, "main")
-        });
+        let whole = recording
+            .on_cpu()
+            .filter(|sample| recording.holds(sample, "timed") && recording.holds(sample, "main"));
         assert!(whole.count() * 100 >= recording.on_cpu().count() * 99);
     }
 }
 
 /// Names and addresses by nm.
 fn symbols_of(program: &std::path::Path) -> Vec<(String, std::ops::Range<u64>)> {
-    let output = Command::new("nm").arg("-S").arg(program).output().expect("nm is installed");
+    let output = Command::new("nm")
+        .arg("-S")
+        .arg(program)
+        .output()
+        .expect("nm is installed");
     let text = String::from_utf8(output.stdout).expect("ASCII");
     text.lines()
         .filter_map(|line| {
@@ -104,12 +140,20 @@ fn symbols_of(program: &std::path::Path) -> Vec<(String, std::ops::Range<u64>)> 
 
 #[test]
 fn c_functions_get_the_shares_that_they_say_without_frame_pointers() {
-    c_shares_are_true("shares-fomit", &["-fno-inline", "-fomit-frame-pointer"], false);
+    c_shares_are_true(
+        "shares-fomit",
+        &["-fno-inline", "-fomit-frame-pointer"],
+        false,
+    );
 }
 
 #[test]
 fn c_functions_get_the_shares_that_they_say_with_frame_pointers() {
-    c_shares_are_true("shares-fno-omit", &["-fno-inline", "-fno-omit-frame-pointer"], false);
+    c_shares_are_true(
+        "shares-fno-omit",
+        &["-fno-inline", "-fno-omit-frame-pointer"],
+        false,
+    );
 }
 
 #[test]
@@ -143,8 +187,12 @@ const SHAPES: [&[&str]; 9] = [
 fn every_shape_is_seen(mode: &str, milliseconds: &str) {
     let _turn = one_at_a_time();
     let script = programs().join("shapes.lua");
-    let Some(mut program) = luajit("shapes.lua", &[mode, milliseconds]) else { return };
-    let Some(recording) = record_to_the_end(Plan::on_cpu(RATE_HZ), &mut program) else { return };
+    let Some(mut program) = luajit("shapes.lua", &[mode, milliseconds]) else {
+        return;
+    };
+    let Some(recording) = record_to_the_end(Plan::on_cpu(RATE_HZ), &mut program) else {
+        return;
+    };
     recording.assert_ledgers_balance();
     let mut wrong = Vec::new();
     for shape in SHAPES {
@@ -157,10 +205,16 @@ fn every_shape_is_seen(mode: &str, milliseconds: &str) {
             .collect();
         let right = chains.iter().filter(|(chain, _)| {
             chain.len() == expected.len() + 1
-                && chain[1..].iter().zip(&expected).all(|((name, line), (known, at))| name == known && line == at)
+                && chain[1..]
+                    .iter()
+                    .zip(&expected)
+                    .all(|((name, line), (known, at))| name == known && line == at)
         });
         let (right, all) = (right.count(), chains.len());
-        eprintln!("{}: {right} of {all} samples show exactly {expected:?}", shape[0]);
+        eprintln!(
+            "{}: {right} of {all} samples show exactly {expected:?}",
+            shape[0]
+        );
         if all < 100 || right * 100 < all * 99 {
             wrong.push(shape[0]);
             for (_, sample) in chains.iter().take(3) {
@@ -202,7 +256,10 @@ fn assert_recursion_counts_once(recording: &Recording) {
         .iter()
         .find(|(name, _)| profile.strings.get(*name) == "recurse")
         .map(|(_, cost)| cost.inclusive);
-    let samples = recording.on_cpu().filter(|sample| recording.holds(sample, "recurse")).count();
+    let samples = recording
+        .on_cpu()
+        .filter(|sample| recording.holds(sample, "recurse"))
+        .count();
     assert_eq!(rolled_up, Some(samples as u64));
 }
 

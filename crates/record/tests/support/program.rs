@@ -21,7 +21,12 @@ pub struct Program {
 impl Program {
     /// Starts a program that prints lines and waits for one on its standard input before it works.
     pub fn start(program: impl AsRef<Path>, arguments: &[&str]) -> Self {
-        Self::start_with(Command::new("setpriv").args(["--pdeathsig", "KILL"]).arg(program.as_ref()).args(arguments))
+        Self::start_with(
+            Command::new("setpriv")
+                .args(["--pdeathsig", "KILL"])
+                .arg(program.as_ref())
+                .args(arguments),
+        )
     }
 
     /// Starts it on one core only.
@@ -53,7 +58,11 @@ impl Program {
                 }
             }
         });
-        Self { child, input, lines }
+        Self {
+            child,
+            input,
+            lines,
+        }
     }
 
     pub fn pid(&self) -> u32 {
@@ -70,8 +79,12 @@ impl Program {
     pub fn line(&mut self) -> String {
         match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => panic!("the program printed nothing for {PATIENCE:?}"),
-            Err(RecvTimeoutError::Disconnected) => panic!("the program ended: {:?}", self.child.wait()),
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("the program printed nothing for {PATIENCE:?}")
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                panic!("the program ended: {:?}", self.child.wait())
+            }
         }
     }
 
@@ -92,7 +105,9 @@ impl Program {
             match self.lines.recv_timeout(PATIENCE) {
                 Ok(line) => numbers.extend(parse_number(&line)),
                 Err(RecvTimeoutError::Disconnected) => return numbers,
-                Err(RecvTimeoutError::Timeout) => panic!("the program did not end within {PATIENCE:?}"),
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("the program did not end within {PATIENCE:?}")
+                }
             }
         }
     }
@@ -131,7 +146,11 @@ pub fn compile(source: &str, name: &str, flags: &[&str]) -> PathBuf {
         .args(["-ldl", "-lpthread"])
         .output()
         .expect("cc is installed");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     program
 }
 
@@ -144,9 +163,15 @@ pub fn programs() -> PathBuf {
 pub fn marked_line(script: &Path, mark: &str) -> u32 {
     let text = fs::read_to_string(script).expect("the script can be read");
     let marker = format!("-- HERE: {mark}");
-    let mut lines = text.lines().zip(1..).filter(|(line, _)| line.ends_with(&marker));
+    let mut lines = text
+        .lines()
+        .zip(1..)
+        .filter(|(line, _)| line.ends_with(&marker));
     match (lines.next(), lines.next()) {
         (Some((_, number)), None) => number,
-        _ => panic!("{marker:?} does not mark exactly one line of {}", script.display()),
+        _ => panic!(
+            "{marker:?} does not mark exactly one line of {}",
+            script.display()
+        ),
     }
 }
