@@ -62,13 +62,17 @@ fn of_arm(blocks: &Blocks, arm: Arm) -> Value {
         }),
         Err(error) => json!({"mean_percent": null, "mean_percent_reason": error.to_string()}),
     };
-    json!({
+    let mut document = json!({
         "arm": arm.label(),
         "cpu_per_request": change(|run| run.log_cpu),
         "throughput": change(|run| run.log_throughput),
         "samples_per_cpu_second": blocks.samples_per_second(arm),
         "slices": totals(&blocks.totals(arm)),
-    })
+    });
+    if document["samples_per_cpu_second"].is_null() {
+        document["samples_per_cpu_second_reason"] = json!("this arm has no recorder");
+    }
+    document
 }
 
 fn recording(footprint: &Footprint) -> Value {

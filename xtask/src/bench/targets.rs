@@ -20,7 +20,7 @@ const MEMORY_MAX_BYTES: u64 = 150_000_000;
 pub enum Outcome {
     Holds,
     DoesNotHold,
-    /// The interval reaches to both sides of the limit, or there is no reading.
+    /// The interval reaches to both sides of the limit, there is no reading, or the machine was too busy.
     Undecided,
 }
 
@@ -30,6 +30,15 @@ impl Outcome {
             Self::Holds => "holds",
             Self::DoesNotHold => "does not hold",
             Self::Undecided => "not decided",
+        }
+    }
+
+    /// Neighbours that take the core away make every time longer, and leave memory as it is.
+    fn when_contended(self, depends_on_time: bool) -> Self {
+        if depends_on_time {
+            Self::Undecided
+        } else {
+            self
         }
     }
 
@@ -59,6 +68,7 @@ pub struct Target {
     pub limit: String,
     pub reading: String,
     pub outcome: Outcome,
+    depends_on_time: bool,
 }
 
 pub fn judge(blocks: &Blocks, footprints: &[Footprint]) -> Vec<Target> {
@@ -90,6 +100,11 @@ pub fn judge(blocks: &Blocks, footprints: &[Footprint]) -> Vec<Target> {
         ));
     }
     targets.extend(footprints.iter().flat_map(of_footprint));
+    if blocks.is_contended() {
+        for target in &mut targets {
+            target.outcome = target.outcome.when_contended(target.depends_on_time);
+        }
+    }
     targets
 }
 
@@ -111,6 +126,7 @@ fn of_interval(what: String, limit: String, estimate: &Result<Estimate>, most: f
         limit,
         reading,
         outcome,
+        depends_on_time: true,
     }
 }
 
@@ -127,6 +143,7 @@ fn of_footprint(footprint: &Footprint) -> Vec<Target> {
             limit: format!("<= {BPF_US_MAX} us"),
             reading: bpf_us.map_or_else(|| "no sample".to_owned(), |us| format!("{us:.1} us")),
             outcome: Outcome::of_reading(bpf_us, BPF_US_MAX),
+            depends_on_time: true,
         },
         Target {
             what: format!("recorder memory, {rate} Hz"),
@@ -136,6 +153,7 @@ fn of_footprint(footprint: &Footprint) -> Vec<Target> {
                 (peak > 0).then_some(peak as f64),
                 MEMORY_MAX_BYTES as f64,
             ),
+            depends_on_time: false,
         },
     ];
     for (_, most) in RECORDER_CPU_MAX_PERCENT
@@ -150,6 +168,7 @@ fn of_footprint(footprint: &Footprint) -> Vec<Target> {
                 100.0 * footprint.cpu_share_without_start_up()
             ),
             outcome: Outcome::of_reading(Some(cpu), *most),
+            depends_on_time: true,
         });
     }
     targets
@@ -182,6 +201,12 @@ mod tests {
             Outcome::of_interval(&estimate(0.030, 0.002), 1.5),
             Outcome::DoesNotHold
         );
+    }
+
+    #[test]
+    fn a_busy_machine_decides_nothing_that_is_a_time() {
+        assert_eq!(Outcome::Holds.when_contended(true), Outcome::Undecided);
+        assert_eq!(Outcome::Holds.when_contended(false), Outcome::Holds);
     }
 
     #[test]

@@ -13,6 +13,9 @@ use super::statistics::Estimate;
 /// A generator busier than this may be what limits the worker (experiment guard).
 const GENERATOR_SHARE_MAX: f64 = 0.7;
 
+/// Reasons for which a sample is without Lua frames because Lua was not running.
+const OUTSIDE_LUA: [&str; 2] = ["no_vm", "native_only_thread"];
+
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
     conditions(&mut text, report);
@@ -185,10 +188,14 @@ fn recorder(text: &mut String, footprint: &Footprint) {
         footprint.figure(&["lua_context_on_cpu", "samples"]),
         footprint.figure(&["lua_context_on_cpu", "with"]),
     ) {
+        let without = |reason| footprint.figure(&["lua_context_on_cpu", "without", reason]);
+        let outside = OUTSIDE_LUA.into_iter().filter_map(without).sum::<f64>();
+        let inside = samples - outside;
         let _ = writeln!(
             text,
-            "  with Lua context: {:.2} % of {samples:.0} on-CPU samples; without, by reason: {}",
+            "  Lua frames in {:.2} % of {samples:.0} on-CPU samples, in {:.2} % of the {inside:.0} taken inside Lua; without, by reason: {}",
             100.0 * with / samples.max(1.0),
+            100.0 * with / inside.max(1.0),
             losses(&footprint.document["lua_context_on_cpu"]["without"])
         );
     }
