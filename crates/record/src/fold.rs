@@ -352,17 +352,19 @@ impl Folder {
         } else {
             (h.waker_tid != 0).then(|| self.thread(h.waker_pid, h.waker_tid, &h.waker_comm))
         };
+        let Self {
+            profile,
+            stack,
+            idle_frames,
+            ..
+        } = self;
         let waits_for_work = lua != LuaContext::With
-            && self.stack[..kernel_frames.min(self.stack.len())]
-                .to_vec()
-                .into_iter()
-                .any(|frame| {
-                    let profile = &self.profile;
-                    *self.idle_frames.entry(frame).or_insert_with(|| {
-                        let name = profile.strings.get(profile.frames.get(frame).name);
-                        IDLE_WAITS.iter().any(|wait| name.contains(wait))
-                    })
-                });
+            && stack.iter().take(kernel_frames).any(|&frame| {
+                *idle_frames.entry(frame).or_insert_with(|| {
+                    let name = profile.strings.get(profile.frames.get(frame).name);
+                    IDLE_WAITS.iter().any(|wait| name.contains(wait))
+                })
+            });
         let voluntary = h.task_state != 0;
         SampleKind::OffCpu(OffCpu {
             duration: Nanos(h.blocked_ns),

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use framehop::ExplicitModuleSectionInfo;
-use object::{Object, ObjectSection, ObjectSegment, SectionKind};
+use object::elf::PF_X;
+use object::{Object, ObjectSection, ObjectSegment, SectionKind, SegmentFlags};
 use rustc_hash::FxHashMap;
 use throughline_symbols::{DebugFileFinder, DebugKey, ModuleSymbols, Options, SharedBytes};
 use throughline_target::{LuaLibrary, Mapping, identify_library, interpreter_range};
@@ -42,7 +43,7 @@ struct Origin {
 pub struct Image {
     /// The bytes.
     file: SharedBytes,
-    /// Loaded parts: file offset range and the virtual address of its start.
+    /// Executable loaded parts: file offset range and the virtual address of its start.
     segments: Vec<(Range<u64>, u64)>,
     sections: FxHashMap<&'static str, (Range<u64>, Range<usize>)>,
     executable: Vec<(Range<u64>, Range<usize>)>,
@@ -73,6 +74,9 @@ impl Image {
             object::File::parse(&*shared).map_err(|error| format!("not an ELF file: {error}"))?;
         let segments = elf
             .segments()
+            .filter(|segment| {
+                matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags.0 & PF_X.0 != 0)
+            })
             .map(|segment| {
                 let (offset, size) = segment.file_range();
                 (offset..offset.saturating_add(size), segment.address())
@@ -109,7 +113,8 @@ impl Image {
         })
     }
 
-    /// The file's virtual address of a file offset; what a mapping of it adds is its bias.
+    /// The file's virtual address of an offset in an executable part; what a mapping of it adds is its bias. Only executable parts
+    /// count: the linker may end the read-only part in the page in which the code begins, and with another address.
     #[must_use]
     pub fn address_of_offset(&self, offset: u64) -> Option<u64> {
         // The kernel maps whole pages, so a mapping may begin before its segment does.

@@ -14,7 +14,9 @@ use crate::lua_vm::LuaVm;
 use crate::native_names::NativeNames;
 use crate::sys;
 
-/// Mappings are read again at most this often when an address is not known.
+/// Mappings are read again at most this often when an address is not known: soon while a program still loads its libraries, less
+/// often when the last reading brought nothing new.
+const MAPPINGS_CHANGING: Nanos = Nanos(5_000_000);
 const MAPPINGS_TRUSTED: Nanos = Nanos(100_000_000);
 /// The search for VMs reads all anonymous memory; it is repeated at most this often.
 const VM_SEARCH_INTERVAL: Nanos = Nanos(1_000_000_000);
@@ -40,6 +42,7 @@ pub struct Process {
     /// CPU time that it had used when its samples began; 0 for a child that was recorded from its start.
     pub cpu_before: Nanos,
     mappings_read: Nanos,
+    mappings_trusted: Nanos,
     vms_searched: Nanos,
 }
 
@@ -67,6 +70,7 @@ impl Process {
             vm_search_due: false,
             cpu_before: Nanos(0),
             mappings_read: now,
+            mappings_trusted: MAPPINGS_CHANGING,
             vms_searched: Nanos(0),
         };
         process.find_lua(now);
@@ -87,7 +91,7 @@ impl Process {
 
     /// Reads the mappings again, when that was not done just now; says whether they changed.
     pub fn refresh(&mut self, now: Nanos, images: &mut Images) -> bool {
-        if now - self.mappings_read < MAPPINGS_TRUSTED {
+        if now - self.mappings_read < self.mappings_trusted {
             return false;
         }
         self.mappings_read = now;
@@ -96,9 +100,11 @@ impl Process {
         };
         if space.same_code(&self.space) {
             // Anonymous memory and the mappings themselves may still differ.
+            self.mappings_trusted = MAPPINGS_TRUSTED;
             self.space = space;
             return true;
         }
+        self.mappings_trusted = MAPPINGS_CHANGING;
         self.space = space;
         self.names.clear();
         self.vm_search_due = true;
@@ -232,7 +238,7 @@ impl Process {
                 interpreter_start: vm.interpreter.start,
                 interpreter_end: vm.interpreter.end,
                 cur_l: vm.vm.layout.global.cur_l as u32,
-                padding: 0,
+                vmstate: vm.vm.layout.global.vmstate as u32,
             };
             entry.vms_len += 1;
         }

@@ -194,7 +194,7 @@ pub fn record(
         if now - flushed >= FLUSH_INTERVAL {
             flushed = now;
             s.processes.values_mut().for_each(Process::read_cpu_time);
-            s.account(&programs.counters());
+            s.account(&programs.counters(), false);
             if let Err(error) = keeper.flush(&mut s.folder.profile) {
                 failure = Some(RecordError::Keeper(error));
                 break;
@@ -238,7 +238,7 @@ pub fn record(
     let mut state = Rc::into_inner(state)
         .expect("the ring, which held the other reference, is gone")
         .into_inner();
-    state.account(&counters);
+    state.account(&counters, true);
     let capture = &mut state.folder.profile.capture;
     capture.duration = end - start;
     capture.complete = failure.is_none();
@@ -312,7 +312,9 @@ fn watch_targets(
             .map_err(|source| RecordError::Clock { pid, source })?;
     }
     for pid in pids {
-        if let Some(process) = state.borrow_mut().processes.get_mut(pid) {
+        let mut s = state.borrow_mut();
+        s.recheck(*pid);
+        if let Some(process) = s.processes.get_mut(pid) {
             process.begin_cpu_time();
         }
     }

@@ -144,6 +144,36 @@ impl State {
         }
     }
 
+    /// Opens a process again that runs another program now. One that cannot be opened has ended.
+    fn reopen(&mut self, pid: u32) {
+        self.gone.remove(&pid);
+        let Some(old) = self.processes.remove(&pid) else {
+            return;
+        };
+        if self.open_process(pid).is_ok()
+            && let Some(process) = self.processes.get_mut(&pid)
+        {
+            process.facts.joined = old.facts.joined;
+            process.cpu_before = old.cpu_before;
+            process.vm_search_due = true;
+        } else {
+            let mut facts = old.facts;
+            facts.ended = Some(sys::monotonic() - self.start);
+            self.ended.push(facts);
+        }
+    }
+
+    /// Looks whether a process ended or executed another program between being opened and being watched.
+    pub fn recheck(&mut self, pid: u32) {
+        if self
+            .processes
+            .get(&pid)
+            .is_some_and(|process| process.memory.maps() == Err(MemoryError::Gone))
+        {
+            self.reopen(pid);
+        }
+    }
+
     fn process_event(&mut self, event: ProcessRecord) {
         match event {
             ProcessRecord::Forked { pid, .. } => {
@@ -151,19 +181,7 @@ impl State {
                 // Opened at once: a child that ends soon has its mappings only now.
                 let _ = self.open_process(pid);
             }
-            ProcessRecord::Executed { pid } => {
-                self.gone.remove(&pid);
-                if let Some(old) = self.processes.remove(&pid) {
-                    let (joined, cpu_before) = (old.facts.joined, old.cpu_before);
-                    if self.open_process(pid).is_ok()
-                        && let Some(process) = self.processes.get_mut(&pid)
-                    {
-                        process.facts.joined = joined;
-                        process.cpu_before = cpu_before;
-                        process.vm_search_due = true;
-                    }
-                }
-            }
+            ProcessRecord::Executed { pid } => self.reopen(pid),
             ProcessRecord::Ended {
                 pid,
                 time_ns,
@@ -179,8 +197,9 @@ impl State {
         self.pending.push(event);
     }
 
-    /// Ledgers and target facts as of now.
-    pub fn account(&mut self, counters: &BTreeMap<Counter, u64>) {
+    /// Ledgers and target facts as of now. While the recording runs, samples are between the kernel's counters and the profile;
+    /// when it is over (`over`), every one must be somewhere, and a ledger that does not add up stays as it is.
+    pub fn account(&mut self, counters: &BTreeMap<Counter, u64>, over: bool) {
         let count = |counter| counters.get(&counter).copied().unwrap_or(0);
         let ledger =
             |taken: Counter, kept: u64, losses: &[Counter], own: &BTreeMap<&'static str, u64>| {
@@ -196,12 +215,9 @@ impl State {
                     ledger.lose(reason, number);
                 }
                 let known = ledger.kept + ledger.lost_total().0;
-                if ledger.taken > known {
-                    // Taken by the kernel and not yet read; at the end of a recording there are none.
+                if !over {
+                    ledger.taken = ledger.taken.max(known);
                     ledger.lose("in_flight", ledger.taken - known);
-                } else {
-                    // Samples may have been read since the counters were.
-                    ledger.taken = known;
                 }
                 ledger
             };

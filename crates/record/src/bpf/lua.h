@@ -13,8 +13,6 @@
 #define L_STACK 56
 #define L_CFRAME 80
 #define L_READ 88
-/* global_State */
-#define G_VMSTATE 184
 /* GCfunc */
 #define FUNC_GCT 9
 #define FUNC_FFID 10
@@ -260,6 +258,6 @@ static __always_inline void walk_lua(struct buffer *b, struct target_entry *targ
 	if (!s.vm.global_state)
 		return;
 	b->header.vm = s.vm.global_state;
-	bpf_probe_read_user(&b->header.vm_state, 4, (void *)(s.vm.global_state + G_VMSTATE));
+	bpf_probe_read_user(&b->header.vm_state, 4, (void *)(s.vm.global_state + s.vm.vmstate));
 	bpf_loop(LUA_STATES_MAX, walk_state, &s, 0);
 }

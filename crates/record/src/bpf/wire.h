@@ -50,7 +50,7 @@ struct settings {
 
 struct vm_entry {
 	__u64 global_state, interpreter_start, interpreter_end;
-	__u32 cur_l, padding;
+	__u32 cur_l, vmstate;
 };
 
 struct target_entry {
