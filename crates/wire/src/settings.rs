@@ -32,8 +32,8 @@ wire_struct! {
         interpreter_end: u64,
         /// Offset of `cur_L` in `global_State`; `jit_base` follows it.
         cur_l: u32,
-        /// Zero.
-        padding: u32,
+        /// Offset of `vmstate` in `global_State`.
+        vmstate: u32,
     }
 }
 
@@ -117,7 +117,7 @@ impl TargetEntry {
             bytes.extend(vm.interpreter_start.to_le_bytes());
             bytes.extend(vm.interpreter_end.to_le_bytes());
             bytes.extend(vm.cur_l.to_le_bytes());
-            bytes.extend(vm.padding.to_le_bytes());
+            bytes.extend(vm.vmstate.to_le_bytes());
         }
         bytes
     }
