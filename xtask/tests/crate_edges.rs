@@ -50,7 +50,7 @@ const EDGES: &[(&str, &[&str])] = &[
 /// What tests may use beyond that: builds of LuaJIT, and loads whose answer is known.
 const EDGES_OF_TESTS: &[(&str, &[&str])] = &[
     ("target", &["luabuilds"]),
-    ("record", &["experiment", "luabuilds"]),
+    ("record", &["analyses", "experiment", "luabuilds"]),
     ("cli", &["luabuilds"]),
 ];
 

@@ -198,6 +198,18 @@ impl Walk<'_> {
         self.go(return_address, bp + 16, self.record.stack_word(bp)?)
     }
 
+    /// A step out of a subroutine that hand-written code calls and no unwind information knows (LuaJIT's `lj_vm_mod`): its
+    /// return address is on top of the stack.
+    fn by_top_of_stack(&mut self, space: &AddressSpace) -> Option<()> {
+        let (sp, bp) = (self.regs.sp(), self.regs.bp());
+        let word = self.record.stack_word(sp)?;
+        if !space.can_return_to(word) {
+            return None;
+        }
+        self.guessed = true;
+        self.go(word, sp.checked_add(8)?, bp)
+    }
+
     /// The next word on the stack that can be a return address into a file's code.
     fn by_scan(&mut self, space: &AddressSpace, limit: Option<u64>) -> Option<()> {
         let sp = self.regs.sp().checked_add(7)? & !7;
@@ -298,11 +310,25 @@ pub fn unwind(
                 return End::Failed;
             }
         }
+        let before = walk.regs;
         let mut read = |address: u64| record.stack_word(address).ok_or(());
-        match space
-            .unwinder
-            .unwind_frame(walk.address, &mut walk.regs, &mut space.cache, &mut read)
-        {
+        let step =
+            space
+                .unwinder
+                .unwind_frame(walk.address, &mut walk.regs, &mut space.cache, &mut read);
+        let leads_nowhere = match step {
+            Ok(Some(address)) => matches!(space.place(address.wrapping_sub(1)), Place::Unknown),
+            Ok(None) => false,
+            Err(_) => true,
+        };
+        if frames.len() == 1 && leads_nowhere {
+            let wrong = std::mem::replace(&mut walk.regs, before);
+            if walk.by_top_of_stack(space).is_some() {
+                continue;
+            }
+            walk.regs = wrong;
+        }
+        match step {
             Ok(Some(return_address)) => match FrameAddress::from_return_address(return_address) {
                 Some(address) => walk.address = address,
                 None => return End::Complete,
