@@ -29,17 +29,21 @@ pub struct ModuleCoverage {
     pub unreadable: Option<String>,
 }
 
+/// Program files that have been read, so that the recording does not read them again.
+#[derive(Clone, Default)]
+pub struct ProgramFiles(pub(crate) Images);
+
 /// Every module of the processes, those with the least names first. Processes that cannot be read are left out: recording them
 /// says why.
 #[must_use]
-pub fn symbol_coverage(pids: &[u32]) -> Vec<ModuleCoverage> {
-    let mut images = Images::default();
+pub fn symbol_coverage(pids: &[u32], files: &mut ProgramFiles) -> Vec<ModuleCoverage> {
+    let ProgramFiles(images) = files;
     let mut modules = BTreeMap::new();
     for &pid in pids {
         let Ok(process) = LiveProcess::open(pid) else {
             continue;
         };
-        let Ok(space) = AddressSpace::read(&process, &mut images) else {
+        let Ok(space) = AddressSpace::read(&process, images) else {
             continue;
         };
         for mapped in space.images().filter(|mapped| mapped.path.starts_with('/')) {

@@ -30,6 +30,9 @@ const IDLE_WAITS: [&str; 7] = [
     "io_cqring_wait",
 ];
 
+/// `g->vmstate` (inverted `LJ_VMST_C`) while the VM hands control back to C: what it unwinds is no Lua frame any more.
+const LEAVING_LUA: i32 = !1;
+
 const LUA_FAULTS: u32 = fault::LUA_SLOT
     | fault::LUA_FUNCTION
     | fault::LUA_NOT_FUNCTION
@@ -54,10 +57,10 @@ pub struct Folder {
 impl Folder {
     /// A folder for a capture that began at `start` (CLOCK_MONOTONIC).
     #[must_use]
-    pub fn new(profile: Profile, start: Nanos) -> Self {
+    pub fn new(profile: Profile, images: Images, start: Nanos) -> Self {
         Self {
             profile,
-            images: Images::default(),
+            images,
             start,
             kernel: KernelNames::new(),
             function_names: FunctionNames::default(),
@@ -431,16 +434,15 @@ fn lua_context(
     vm_frames: usize,
     lua_frames: usize,
 ) -> LuaContext {
-    let runs_in = |ranges: &[Range<u64>]| {
-        native
-            .iter()
-            .any(|frame| ranges.iter().any(|range| range.contains(&frame.lookup)))
+    let is_in = |ranges: &[Range<u64>], frame: &NativeFrame| {
+        ranges.iter().any(|range| range.contains(&frame.lookup))
     };
+    let runs_in = |ranges: &[Range<u64>]| native.iter().any(|frame| is_in(ranges, frame));
     let in_interpreter = || runs_in(&process.interpreters);
     if lua_frames > 0 {
         LuaContext::With
     } else if vm_frames > 0 {
-        if record.header.faults & LUA_FAULTS != 0 {
+        if record.header.faults & LUA_FAULTS != 0 && record.header.vm_state != LEAVING_LUA {
             LuaContext::WalkFailed
         } else {
             LuaContext::VmEntry
@@ -452,7 +454,16 @@ fn lua_context(
             LuaContext::NoVm
         }
     } else if in_interpreter() {
-        LuaContext::WalkFailed
+        // No VM runs on this thread yet, or none any more, unless it has called something.
+        if native
+            .iter()
+            .skip(1)
+            .any(|frame| is_in(&process.interpreters, frame))
+        {
+            LuaContext::WalkFailed
+        } else {
+            LuaContext::VmEntry
+        }
     } else if end == End::Complete {
         LuaContext::NativeOnly
     } else {

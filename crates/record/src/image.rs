@@ -250,8 +250,8 @@ fn ends_in_call(before: &[u8]) -> bool {
     })
 }
 
-/// Every file once, by device, inode and size.
-#[derive(Default)]
+/// Every file once, by device and inode.
+#[derive(Clone, Default)]
 pub struct Images {
     known: FxHashMap<(u32, u32, u64), Result<Rc<Image>, String>>,
 }

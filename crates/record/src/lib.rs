@@ -25,7 +25,9 @@ mod state;
 mod sys;
 mod unwind;
 
-pub use coverage::{ModuleCoverage, symbol_coverage};
+pub use coverage::{ModuleCoverage, ProgramFiles, symbol_coverage};
 pub use plan::{PlanError, RecordPlan, SAFE_DURATION, SAFE_RATE_HZ};
 pub use programs::ProgramsError;
-pub use session::{Keeper, Progress, RecordError, Recorded, ThreadTimes, record, sample_counts};
+pub use session::{
+    Keeper, Progress, RecordError, Recorded, ThreadTimes, record, record_with, sample_counts,
+};

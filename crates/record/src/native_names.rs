@@ -13,8 +13,9 @@ use throughline_units::Nanos;
 
 use crate::address_space::{AddressSpace, MappedImage, Place};
 
-/// A perf map grows while the program compiles; it is looked at again at most this often.
-const PERF_MAP_TRUSTED: Nanos = Nanos(500_000_000);
+/// A perf map grows while the program compiles; for an address without a name it is looked at again at most this often. A look at
+/// one that has not grown costs five system calls.
+const PERF_MAP_TRUSTED: Nanos = Nanos(50_000_000);
 
 /// Frames by address; one address is several frames where calls were inlined (innermost first).
 #[derive(Default)]

@@ -12,6 +12,7 @@ use throughline_units::Nanos;
 use throughline_wire::{ProcessRecord, TargetEntry, ThreadAccount};
 
 use crate::clock::Clocks;
+use crate::coverage::ProgramFiles;
 use crate::plan::{PlanError, RecordPlan};
 use crate::process::{self, Process};
 use crate::programs::{ObjectMemory, Programs, ProgramsError};
@@ -139,6 +140,19 @@ pub struct Recorded {
 /// [`RecordError`]; what was flushed before it stays kept.
 pub fn record(
     plan: &RecordPlan,
+    capture: Capture,
+    keeper: &mut dyn Keeper,
+) -> Result<Recorded, RecordError> {
+    record_with(ProgramFiles::default(), plan, capture, keeper)
+}
+
+/// Like [`record`], with program files that were read before.
+///
+/// # Errors
+/// As [`record`].
+pub fn record_with(
+    files: ProgramFiles,
+    plan: &RecordPlan,
     mut capture: Capture,
     keeper: &mut dyn Keeper,
 ) -> Result<Recorded, RecordError> {
@@ -150,7 +164,7 @@ pub fn record(
     fill_facts(&mut capture, plan);
     profile.capture = capture;
 
-    let state = Rc::new(RefCell::new(State::new(profile)));
+    let state = Rc::new(RefCell::new(State::new(profile, files.0)));
     for &pid in &plan.pids {
         state
             .borrow_mut()

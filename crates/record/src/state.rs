@@ -8,6 +8,7 @@ use throughline_units::Nanos;
 use throughline_wire::{Counter, ProcessRecord, SampleRecord, kind, record_kind};
 
 use crate::fold::Folder;
+use crate::image::Images;
 use crate::process::Process;
 use crate::sys;
 
@@ -52,10 +53,10 @@ impl Losses {
 impl State {
     /// Nothing recorded yet.
     #[must_use]
-    pub fn new(profile: Profile) -> Self {
+    pub fn new(profile: Profile, images: Images) -> Self {
         let start = sys::monotonic();
         Self {
-            folder: Folder::new(profile, start),
+            folder: Folder::new(profile, images, start),
             processes: HashMap::new(),
             ended: Vec::new(),
             gone: HashSet::new(),

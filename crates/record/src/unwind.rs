@@ -198,16 +198,25 @@ impl Walk<'_> {
         self.go(return_address, bp + 16, self.record.stack_word(bp)?)
     }
 
-    /// A step out of a subroutine that hand-written code calls and no unwind information knows (LuaJIT's `lj_vm_mod`): its
-    /// return address is on top of the stack.
+    /// A step out of hand-written code where its unwind information, which has one frame for all of it, is wrong: LuaJIT's
+    /// subroutines (`lj_vm_mod`), and the instructions that build or take down a VM frame or that of `lj_vm_ffi_call`. The return
+    /// address is at most a VM frame away; rbp is saved next to it if it is saved yet.
     fn by_top_of_stack(&mut self, space: &AddressSpace) -> Option<()> {
-        let (sp, bp) = (self.regs.sp(), self.regs.bp());
-        let word = self.record.stack_word(sp)?;
-        if !space.can_return_to(word) {
-            return None;
-        }
+        let sp = self.regs.sp();
+        let at = (0..CFRAME_BYTES)
+            .step_by(8)
+            .map(|distance| sp.wrapping_add(distance))
+            .find(|&at| {
+                let word = self.record.stack_word(at);
+                word.is_some_and(|word| space.can_return_to(word))
+            })?;
+        let bp = if at == sp {
+            self.regs.bp()
+        } else {
+            self.record.stack_word(at - 8)?
+        };
         self.guessed = true;
-        self.go(word, sp.checked_add(8)?, bp)
+        self.go(self.record.stack_word(at)?, at.checked_add(8)?, bp)
     }
 
     /// The next word on the stack that can be a return address into a file's code.

@@ -13,7 +13,7 @@ mod text;
 use anyhow::Result;
 use throughline_host::Process;
 use throughline_profile::{Capture, CaptureKind};
-use throughline_record::{RecordError, RecordPlan, Recorded, record};
+use throughline_record::{ProgramFiles, RecordError, RecordPlan, Recorded, record_with};
 use throughline_target::MemoryError;
 
 use crate::args::RecordArgs;
@@ -40,7 +40,8 @@ pub fn run(args: RecordArgs) -> Result<Outcome> {
         }
         Subject::Running(selection) => (None, selection.find()?),
     };
-    tell_nameless(&plan, &targets);
+    let mut files = ProgramFiles::default();
+    tell_nameless(&plan, &targets, &mut files);
     let capture = capture_facts(&plan);
     let watch = Watch {
         line: progress_line(&plan),
@@ -49,7 +50,7 @@ pub fn run(args: RecordArgs) -> Result<Outcome> {
         rescan: rescan(&plan),
     };
     let mut keeper = CaseKeeper::new(&case, capture.clone(), watch);
-    let result = record_living(&plan, &targets, capture, &mut keeper);
+    let result = record_living(&plan, &targets, files, capture, &mut keeper);
     keeper.line.clear();
     let finished = match result {
         Ok(recorded) => keeper.finish(recorded, &plan.record)?,
@@ -82,12 +83,12 @@ fn capture_facts(plan: &Plan) -> Capture {
 }
 
 /// Says what will have no name while something can still be done about it.
-fn tell_nameless(plan: &Plan, targets: &[Process]) {
+fn tell_nameless(plan: &Plan, targets: &[Process], files: &mut ProgramFiles) {
     // A command does not run yet, so nothing of it is mapped.
     if plan.voice.quiet || matches!(plan.subject, Subject::Command(_)) {
         return;
     }
-    for line in nameless::remarks(targets) {
+    for line in nameless::remarks(targets, files) {
         plan.voice.remark(&format!("symbols  {line}"));
     }
 }
@@ -113,13 +114,14 @@ fn progress_line(plan: &Plan) -> ProgressLine {
 fn record_living(
     plan: &Plan,
     targets: &[Process],
+    files: ProgramFiles,
     capture: Capture,
     keeper: &mut CaseKeeper<'_>,
 ) -> Result<Recorded, RecordError> {
     let mut record_plan: RecordPlan = plan.record.clone();
     record_plan.pids = targets.iter().map(|target| target.pid).collect();
     loop {
-        match record(&record_plan, capture.clone(), keeper) {
+        match record_with(files.clone(), &record_plan, capture.clone(), keeper) {
             Err(RecordError::Target {
                 pid,
                 source: MemoryError::Gone,

@@ -40,6 +40,7 @@ struct lua_search {
 struct lua_walk {
 	struct buffer *buffer;
 	__u64 base, bottom, l;
+	__u64 pc;     /* the interpreter's PC register, 0 when it is not known */
 	__u64 offset; /* where the next frame goes in the data */
 	__u64 frames; /* of this state */
 	__u32 state;
@@ -67,10 +68,18 @@ static long walk_frame(__u32 index, void *context)
 	__u64 object = slots[0] & ADDRESS_47, link = slots[1];
 	frame.link = link;
 	frame.state = w->state;
+	int unreadable = bpf_probe_read_user(function, sizeof(function), (void *)object) != 0;
 	if (object == w->l) {
 		frame.ffid = FFID_DUMMY;
+	} else if ((unreadable || function[FUNC_GCT] != GCT_FUNC) && w->frames == 0 && w->pc) {
+		/*
+		 * A function that returns writes its results over its own frame, and has taken the link into the PC
+		 * register before. It is nameless now; its callers are all there.
+		 */
+		frame.ffid = FFID_DUMMY;
+		frame.link = link = w->pc;
 	} else {
-		if (bpf_probe_read_user(function, sizeof(function), (void *)object)) {
+		if (unreadable) {
 			b->header.faults |= FAULT_LUA_FUNCTION;
 			return 1;
 		}
@@ -213,7 +222,7 @@ static long walk_state(__u32 index, void *context)
 	if (bpf_probe_read_user(l, sizeof(l), (void *)address) || l[L_GLREF / 8] != s->vm.global_state)
 		return 0;
 	state->cframe = l[L_CFRAME / 8] & ~3ULL;
-	__u64 base = l[L_BASE / 8], bottom = l[L_STACK / 8] + 16;
+	__u64 base = l[L_BASE / 8], bottom = l[L_STACK / 8] + 16, pc = 0;
 	if (index == 0) {
 		__u64 ip = b->header.ip;
 		b->header.base_source = 3; /* StateBase */
@@ -223,6 +232,7 @@ static long walk_state(__u32 index, void *context)
 		} else if (ip - s->vm.interpreter_start < s->vm.interpreter_end - s->vm.interpreter_start) {
 			if (s->rdx >= bottom && s->rdx < l[L_MAXSTACK / 8] && !(s->rdx & 7)) {
 				base = s->rdx;
+				pc = b->header.bx;
 				b->header.base_source = 1; /* Register */
 			} else {
 				b->header.base_source = 4; /* StateBaseInInterpreter */
@@ -231,7 +241,8 @@ static long walk_state(__u32 index, void *context)
 	}
 	state->base = base;
 	struct lua_walk w = {
-		.buffer = b, .base = base, .bottom = bottom, .l = address, .state = index, .offset = s->lua_offset,
+		.buffer = b, .base = base, .bottom = bottom, .l = address, .pc = pc, .state = index,
+		.offset = s->lua_offset,
 	};
 	bpf_loop(LUA_FRAMES_MAX, walk_frame, &w, 0);
 	state->frames = w.frames;

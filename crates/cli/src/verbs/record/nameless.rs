@@ -2,7 +2,7 @@
 
 use throughline_host::Process;
 use throughline_profile::escape;
-use throughline_record::{ModuleCoverage, symbol_coverage};
+use throughline_record::{ModuleCoverage, ProgramFiles, symbol_coverage};
 
 /// Modules that are named; the rest are counted. The ones with the least names come first.
 const MODULES_SHOWN: usize = 6;
@@ -10,13 +10,13 @@ const MODULES_SHOWN: usize = 6;
 const PROCESSES_MAX: usize = 64;
 
 /// One line for each module that lacks names, with what would name it; none when all code has names.
-pub fn remarks(targets: &[Process]) -> Vec<String> {
+pub fn remarks(targets: &[Process], files: &mut ProgramFiles) -> Vec<String> {
     let pids: Vec<u32> = targets
         .iter()
         .take(PROCESSES_MAX)
         .map(|target| target.pid)
         .collect();
-    let modules: Vec<ModuleCoverage> = symbol_coverage(&pids)
+    let modules: Vec<ModuleCoverage> = symbol_coverage(&pids, files)
         .into_iter()
         .filter(|module| module.advice.is_some() || module.unreadable.is_some())
         .collect();
