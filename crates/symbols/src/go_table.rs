@@ -168,7 +168,8 @@ impl GoTable {
             return None;
         }
         if version == Version::Go1_18 {
-            let stated = (address + (8 + 2 * WORD) as u64, word(2)?);
+            let field = address.checked_add((8 + 2 * WORD) as u64)?;
+            let stated = (field, word(2)?);
             found.text_start = text_start(elf, address, stated)?;
         }
         Some(found)
@@ -257,7 +258,11 @@ impl GoTable {
             b"runtime.goexit" | b"runtime.mstart" | b"runtime.mcall" | b"runtime.rt0_go" => {
                 return Some(GoFrame::Entry);
             }
-            b"runtime.systemstack" | b"runtime.morestack" | b"runtime.asmcgocall" => {
+            b"runtime.systemstack"
+            | b"runtime.morestack"
+            | b"runtime.asmcgocall"
+            | b"runtime.sigreturn"
+            | b"runtime.sigreturn__sigaction" => {
                 return Some(GoFrame::OtherStack);
             }
             _ => {}
