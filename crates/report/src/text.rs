@@ -176,6 +176,19 @@ mod tests {
     }
 
     #[test]
+    fn names_with_brackets_blanks_and_operators_stay_whole() {
+        for name in [
+            "std::vector<int, std::allocator<int> >::push_back(int const&)",
+            "std::operator<< <char>(std::ostream&, char)",
+            "(anonymous namespace)::run",
+            "LazyCompile:~f /app/main.js:1:2 [x y]",
+        ] {
+            assert_eq!(escape_folded(name), name);
+            assert_eq!(visible(name), name);
+        }
+    }
+
+    #[test]
     fn numbers_read_as_people_write_them() {
         assert_eq!(grouped(14_841), "14,841");
         assert_eq!(grouped(841), "841");
