@@ -289,7 +289,8 @@ pub struct LabListArgs {
 #[derive(Debug, Arguments)]
 #[command(
     after_help = "Example:\n  throughline lab run global-rules --for 60s &\n  \
-        throughline record --name nginx -o case.tl"
+        throughline record --name nginx -o case.tl\n\n\
+        With --json two documents, a line each: when the lab is ready, and when it has ended."
 )]
 pub struct LabRunArgs {
     /// Name of the lab, as in `lab list`

@@ -55,10 +55,24 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     let code = code(error);
     if code != 0 {
         // One line: names in it may be foreign.
-        let text = format!("{error:#}");
+        let text = message(error);
         let _ = writeln!(io::stderr(), "throughline: {}", escape(&text));
     }
     ExitCode::from(code)
+}
+
+/// The causes in one sentence. Many errors tell their cause in their own words, and then it is not said again.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
 }
 
 fn code(error: &anyhow::Error) -> u8 {
@@ -77,4 +91,18 @@ fn code(error: &anyhow::Error) -> u8 {
         }
     }
     2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::message;
+
+    #[test]
+    fn a_cause_that_an_error_tells_itself_is_not_told_twice() {
+        let cause = || anyhow::Error::new(std::io::Error::other("disk gone"));
+        for context in ["cannot write a.tl", "cannot write a.tl: disk gone"] {
+            let error = cause().context(context);
+            assert_eq!(message(&error), "cannot write a.tl: disk gone");
+        }
+    }
 }

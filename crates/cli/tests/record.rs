@@ -9,7 +9,7 @@ use support::{
     kept, may_record, out, program, recorder, wait_until,
 };
 
-/// What the contract says of `record --json`, for any recording.
+/// What holds for the document of `record --json`, whatever was recorded.
 fn assert_record_document(document: &Value) {
     assert_nulls_have_reasons(document);
     for ledger in ["ledger", "ledger_on_cpu", "ledger_off_cpu"] {

@@ -21,7 +21,7 @@ pub fn run(args: &CapturesArgs) -> Result<Outcome> {
         output::json(&json!({
             "schema": "captures/1",
             "tool": TOOL,
-            "case": args.case,
+            "case": args.case.display().to_string(),
             "captures": captures.iter().map(document).collect::<Vec<_>>(),
         }))?;
     } else {

@@ -16,6 +16,7 @@ struct Document<'a> {
     tool: &'static str,
     capture: u32,
     format: &'static str,
+    #[serde(serialize_with = "output::lossy")]
     path: &'a std::path::Path,
     bytes: usize,
     ledger: &'a Ledger,

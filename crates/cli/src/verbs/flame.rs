@@ -90,6 +90,7 @@ struct Document<'a> {
 #[derive(Serialize)]
 struct WrittenFile<'a> {
     format: Format,
+    #[serde(serialize_with = "output::lossy")]
     path: &'a Path,
     bytes: usize,
 }

@@ -1,4 +1,4 @@
-//! The summary as the contract's document. A `null` has its reason beside it.
+//! The summary as the document of `record --json`. A `null` has its reason beside it.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub fn document(summary: &Summary) -> Value {
     let mut document = json!({
         "schema": "record/1",
         "tool": TOOL,
-        "case": summary.case,
+        "case": summary.case.display().to_string(),
         "capture": capture.number,
         "kind": capture.kinds,
         "rate_hz": capture.rate_hz,
