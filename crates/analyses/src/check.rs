@@ -141,21 +141,21 @@ fn no_data(observation: &Observation, worker: Option<&Worker>) -> Option<String>
     })
 }
 
-/// The report of a window that shows nothing: the conditions of the contract, all unknown.
+/// The report of a window that shows nothing: the conditions that every report has, all unknown.
 fn without_data(observation: &Observation, worker: Option<Worker>, reason: String) -> CheckReport {
     let names = [
-        "worker_saturated",
-        "upstream_headroom",
-        "load_generator_headroom",
-        "run_queue_wait",
-        "error_rate_stable",
+        ("worker_saturated", "core"),
+        ("upstream_headroom", "core"),
+        ("load_generator_headroom", "core"),
+        ("run_queue_wait", "window"),
+        ("error_rate_stable", "errors_per_s"),
     ];
     CheckReport {
         verdict: Verdict::NotExplainable,
         worker,
         conditions: names
-            .iter()
-            .map(|name| Condition::unknown(name, "core", reason.as_str()))
+            .into_iter()
+            .map(|(name, unit)| Condition::unknown(name, unit, reason.as_str()))
             .collect(),
         check_first: vec![format!(
             "{reason}: check that the process keeps running, and take a window of 10 s"

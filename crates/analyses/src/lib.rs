@@ -1,7 +1,16 @@
 //! One module for each question: from what was recorded or observed to evidence.
 //!
 //! The caller reads the data; nothing here does I/O or reads a clock, so each answer can be had again from the same
-//! data. What an analysis cannot show is part of its answer.
+//! data. What an analysis cannot show is part of its answer. Nothing here renders beyond lines of text and JSON values:
+//! where they go is the caller's part.
+//!
+//! ```
+//! use throughline_analyses::rank::{NotEnoughData, RankBy, RankPlan, rank};
+//! use throughline_profile::{CaptureKind, Profile};
+//! let plan = RankPlan { kind: CaptureKind::OnCpu, by: RankBy::SelfWeight, limit: None, pid: None };
+//! let nothing = rank(&Profile::default(), plan);
+//! assert_eq!(nothing, Err(NotEnoughData::NotRecorded(CaptureKind::OnCpu)));
+//! ```
 
 pub mod check;
 pub mod rank;

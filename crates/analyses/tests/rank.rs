@@ -238,7 +238,7 @@ fn the_share_without_lua_context_says_why() {
 }
 
 #[test]
-fn the_contract_fields_are_there_and_every_null_has_its_reason() {
+fn the_documents_fields_are_there_and_every_null_has_its_reason() {
     let mut m = gateway();
     m.profile.capture.ledger_on_cpu.taken = 203;
     m.profile.capture.ledger_on_cpu.kept = 200;
@@ -440,6 +440,27 @@ fn a_wait_is_named_by_its_kernel_function_its_lua_line_and_its_waker() {
     assert_eq!(report["idle"][0]["wait_function"], "ep_poll");
     assert_eq!(report["idle"][0]["share"], 1.0);
     assert_eq!(report["idle"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn a_limit_counts_the_waits_that_it_leaves_out_idle_ones_too() {
+    let mut m = blocked();
+    let accept = m.frame(FrameKind::Kernel, "inet_csk_accept");
+    let idle = Off {
+        idle: true,
+        ..BLOCKED
+    };
+    m.off_cpu(10, &[accept], LuaContext::NativeOnly, idle);
+    let plan = RankPlan {
+        limit: Some(1),
+        ..OFF_CPU
+    };
+    let report = json_of(&m.profile, plan);
+    // Four sorts of blocking and two of idling.
+    assert_eq!(report["omitted_waits"], 3);
+    assert_eq!(report["omitted_idle"], 1);
+    let text = render(&rank(&m.profile, plan).expect("enough"));
+    assert!(text.contains("  (1 more rows)"), "{text}");
 }
 
 #[test]

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_has_the_contracts_shape() {
+    fn a_condition_has_its_documented_shape() {
         let condition = Condition {
             name: "worker_saturated",
             holds: Holds::Yes,

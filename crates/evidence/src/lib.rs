@@ -2,7 +2,7 @@
 //! threshold, verdicts, and boundaries (what an answer does not prove).
 //!
 //! The caller must give each claim its denominator and each absent reading its reason; the types leave no
-//! other way. Pure: no I/O, no clock, no rendering beyond the JSON names that the contract fixes.
+//! other way. Pure: no I/O, no clock, no rendering beyond the stable names in JSON.
 //!
 //! What this crate deliberately does not do: compute. How a reading came about is the analyses' part.
 //!

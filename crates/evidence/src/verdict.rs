@@ -17,7 +17,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The contract's name.
+    /// Stable name, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::OnCpu => "on_cpu",

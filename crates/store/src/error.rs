@@ -19,7 +19,7 @@ pub enum StoreError {
         why: String,
     },
     /// The file exists and is not an SQLite file at all.
-    #[error("{} is not a case file (no SQLite header); to read a foreign profile use `throughline import`", .0.display())]
+    #[error("{} is not a case file (no SQLite header): check the path; other tools' profiles are not read", .0.display())]
     NotSqlite(PathBuf),
     /// An SQLite file of another program.
     #[error(

@@ -14,7 +14,7 @@ const TENANTS_NAMED: usize = 3;
 /// A neighbour below this share of the worker's cores explains no wait worth naming.
 const LEAST_TENANT_CORES: f64 = 0.01;
 
-/// All conditions, the contract's five first.
+/// All conditions, the five that every report has first.
 pub(super) fn all(observation: &Observation, worker: &Worker) -> Vec<Condition> {
     vec![
         worker_saturated(worker),
@@ -46,7 +46,7 @@ pub(super) fn all(observation: &Observation, worker: &Worker) -> Vec<Condition> 
         Condition::unknown(
             "reproducible",
             "windows",
-            "one window cannot show it; repeat the check, and compare variants with `throughline ab`",
+            "one window cannot show it; repeat the check, and compare variants in turns",
         ),
     ]
 }
@@ -423,7 +423,7 @@ pub(super) fn check_first(
         .filter(|&peak| peak >= ON_CPU_AT_LEAST && worker.cpu_share < ON_CPU_AT_LEAST)
     {
         lines.push(format!(
-            "The worker reached {peak:.2} of a core between two looks but not on the whole: bursts are caught with `throughline watch`."
+            "The worker reached {peak:.2} of a core between two looks but not on the whole: it is busy in bursts, so take a window in which it is."
         ));
     }
     for core in observation

@@ -1,4 +1,4 @@
-//! The report as the contract's JSON. Sections that could not be read are `null` beside their `..._reason`.
+//! The report as the document of `check --json`. Sections that could not be read are `null` beside their `..._reason`.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};

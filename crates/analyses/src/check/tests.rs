@@ -256,7 +256,7 @@ fn a_worker_that_waits_for_its_core_is_not_explained_and_the_tenant_is_named() {
     assert!(advice.contains("backup (pid 99) 0.14"), "{advice}");
     // Neither a tenant of another core nor the worker itself is its neighbour.
     assert!(
-        !advice.contains("elsewhere") && !advice.contains("pid 10)  0.85"),
+        !advice.contains("elsewhere") && !advice.contains("pid 10) 0.85"),
         "{advice}"
     );
 }
@@ -352,7 +352,7 @@ fn ended_targets_and_short_windows_are_no_data() {
 }
 
 #[test]
-fn the_document_has_the_contracts_names_and_a_reason_beside_every_null() {
+fn the_document_has_its_stable_names_and_a_reason_beside_every_null() {
     let document = check(&gateway(0.97, 0.01)).to_json();
     assert_eq!(document["verdict"], "on_cpu");
     assert!(document["check_first"].is_array());

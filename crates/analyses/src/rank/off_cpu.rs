@@ -16,7 +16,7 @@ use super::{Heading, RankPlan, boundaries, heading, ledger, samples_of, share};
 /// What the ranking does not prove.
 const BOUNDARIES: [&str; 4] = [
     "Blocked time is not lost throughput: waits of several threads overlap, and removing one may uncover another; only \
-     a paired run (`throughline ab`) measures the gain.",
+     a paired run, with the wait and without, measures the gain.",
     "A wait lasts from leaving the core until running again: it includes the time in the run queue after the wakeup.",
     "The waker ran when the wait ended; that it is the cause of the wait is inferred, not measured.",
     "Waits outside the capture's limits of length were not kept; their number is not in these totals.",
@@ -85,6 +85,8 @@ pub struct OffCpuRank {
     pub omitted: Omitted,
     /// Rows of `waits` that a limit left out.
     pub omitted_waits: usize,
+    /// Rows of `idle` that a limit left out.
+    pub omitted_idle: usize,
     /// Ledger of the off-CPU samples of the whole capture.
     pub ledger: Ledger,
     /// What this does not prove.
@@ -228,6 +230,7 @@ pub(super) fn rank(profile: &Profile, plan: RankPlan) -> OffCpuRank {
         is_plumbing(profile, frame)
     });
     let (waits, omitted_waits) = waits.rows(profile, plan, blocked);
+    let (idle, omitted_idle) = idle.rows(profile, plan, denominators.idle_ns);
     OffCpuRank {
         heading: heading(profile, plan),
         min_block_ns: profile.capture.min_block_ns,
@@ -239,7 +242,7 @@ pub(super) fn rank(profile: &Profile, plan: RankPlan) -> OffCpuRank {
         },
         without_lua_context: WithoutLua::new(&by_context, blocked),
         waits,
-        idle: idle.rows(profile, plan, denominators.idle_ns).0,
+        idle,
         lua,
         lines,
         native,
@@ -249,6 +252,7 @@ pub(super) fn rank(profile: &Profile, plan: RankPlan) -> OffCpuRank {
             native: omitted_native,
         },
         omitted_waits,
+        omitted_idle,
         ledger: ledger(profile, plan.kind),
         boundaries: boundaries(&BOUNDARIES),
     }

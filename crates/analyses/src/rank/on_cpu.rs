@@ -11,8 +11,8 @@ use super::{Heading, RankPlan, boundaries, heading, ledger, samples_of};
 
 /// What the ranking does not prove.
 const BOUNDARIES: [&str; 4] = [
-    "A share is where samples landed, not what removing the code would gain; only a paired run (`throughline ab`) \
-     measures that.",
+    "A share is where samples landed, not what removing the code would gain; only a paired run, with the code and \
+     without, measures that.",
     "Shares of Lua rows and of native rows have different denominators: do not subtract or divide them.",
     "Lua self includes the C code that the function called; how often a function runs per request is not counted here.",
     "Samples show running threads only: time spent waiting is in `rank --off-cpu`.",

@@ -112,7 +112,7 @@ fn off_cpu(report: &OffCpuRank) -> String {
         &mut out,
         &format!("Idle, by time; shares of {} idle", Nanos(of.idle_ns)),
         &report.idle,
-        0,
+        report.omitted_idle,
     );
     let columns = ["self", "blocked", "incl", "blocked"];
     let order = order(report.heading.by);
