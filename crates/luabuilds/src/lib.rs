@@ -1,6 +1,6 @@
 //! Real LuaJIT builds, for tests of what reads them from outside.
 //!
-//! Each function obtains one build from a package registry (Debian, crates.io, PyPI), builds or
+//! Each function obtains one build from a package registry (Debian's, Rust's, Python's), builds or
 //! unpacks it once under the target directory, and answers with what is needed to run a Lua script
 //! in it. When that is not possible the answer says why, and a test that uses it prints
 //! `SKIPPED: <build>: <why>` by [`ready`].

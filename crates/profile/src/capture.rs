@@ -18,9 +18,9 @@ pub struct Capture {
     pub duration: Nanos,
     /// Wall-clock time at the start, in ns since 1970-01-01 UTC.
     pub started_unix_ns: u64,
-    /// Host name and kernel release, as `uname` tells them.
+    /// Host name, as `uname` tells it.
     pub host: String,
-    /// Kernel release.
+    /// Kernel release, as `uname` tells it.
     pub kernel: String,
     /// Version of the tool that recorded.
     pub tool: String,

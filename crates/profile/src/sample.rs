@@ -83,6 +83,7 @@ pub enum LuaContext {
     /// The process has no Lua VM that was found.
     NoVm,
     /// The thread's process has a VM; the native stack shows no VM frame: Lua was not running.
+    #[serde(rename = "native_only_thread")]
     NativeOnly,
     /// In the VM's entry or exit code, where no Lua frame exists yet or any more.
     VmEntry,
@@ -106,7 +107,7 @@ impl LuaContext {
         Self::StackCut,
     ];
 
-    /// Stable name, as in JSON. `native_only_thread` covers both no VM and no VM frame apart by suffix.
+    /// Stable name, as in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -65,7 +65,7 @@ fn read_source(root: &Path, path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Every line on which exactly one function is defined, with its name when it has one.
+/// Every line that holds the word `function`, with the name of the function that it defines when that is exactly one.
 fn names_by_line(text: &str) -> FxHashMap<u32, Option<String>> {
     text.lines()
         .zip(1u32..)

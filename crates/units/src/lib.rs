@@ -1,7 +1,13 @@
 //! Quantities as types, so that a nanosecond is never added to a byte.
 //!
 //! Inside the program a quantity has a type from here; outside (JSON, SQL, text) its unit is the
-//! last part of its name (`blocked_ns`). Nothing here does I/O or reads a clock.
+//! last part of its name (`blocked_ns`). Sums stop at the largest value and differences at zero; the caller must not
+//! take the latter for a measured zero. Nothing here does I/O or reads a clock.
+//!
+//! ```
+//! use throughline_units::Nanos;
+//! assert_eq!((Nanos(3) + Nanos(4)).to_string(), "7 ns");
+//! ```
 
 use std::fmt;
 use std::iter::Sum;

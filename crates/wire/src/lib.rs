@@ -5,7 +5,12 @@
 //! assertion for every struct, so that the two cannot drift apart.
 //!
 //! The caller must treat the bytes of a record as hostile: [`SampleRecord::parse`] checks every length.
-//! Nothing here does I/O.
+//! Nothing here does I/O, and nothing says what a record means: that is the recorder's part.
+//!
+//! ```
+//! use throughline_wire::{SampleRecord, WireError};
+//! assert_eq!(SampleRecord::parse(&[0; 4]).err(), Some(WireError::Truncated));
+//! ```
 
 mod counter;
 mod header;

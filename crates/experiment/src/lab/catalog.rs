@@ -1,3 +1,5 @@
+//! The labs there are, with their files as part of the library.
+
 use serde::Serialize;
 
 use super::LabError;

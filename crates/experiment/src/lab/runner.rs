@@ -1,3 +1,5 @@
+//! A lab from its first process to its last: start, watch, end, and what was measured meanwhile.
+
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -1,3 +1,5 @@
+//! One keep-alive connection: bytes out, a response in. What is sent when, and what a response should be, is not decided here.
+
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

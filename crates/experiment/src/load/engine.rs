@@ -1,3 +1,5 @@
+//! The loop that generates the load: which connection sends when, what counts, what is an error.
+
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -1,3 +1,5 @@
+//! What load to generate, checked before anything is opened.
+
 use std::net::SocketAddr;
 use std::time::Duration;
 

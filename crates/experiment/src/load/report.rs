@@ -1,3 +1,5 @@
+//! What a load did, in figures.
+
 use std::time::Duration;
 
 use hdrhistogram::Histogram;

@@ -1,3 +1,5 @@
+//! The load generator as a child process: a plan in, messages out.
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
