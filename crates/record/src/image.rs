@@ -1,9 +1,11 @@
 //! Program files: what is mapped, parsed once for all processes that map it.
 
 use std::cell::OnceCell;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::ops::{Deref, Range};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -11,7 +13,9 @@ use framehop::ExplicitModuleSectionInfo;
 use object::elf::PF_X;
 use object::{Object, ObjectSection, ObjectSegment, SectionKind, SegmentFlags};
 use rustc_hash::FxHashMap;
-use throughline_symbols::{DebugFileFinder, DebugKey, ModuleSymbols, Options, SharedBytes};
+use throughline_symbols::{
+    DebugFileFinder, DebugKey, ModuleSymbols, Options, SharedBytes, open_file_below,
+};
 use throughline_target::{LuaLibrary, Mapping, identify_library, interpreter_range};
 
 use crate::sys;
@@ -286,12 +290,14 @@ fn read_mapped_file(pid: u32, mapping: &Mapping) -> Result<SharedBytes, String> 
         "/proc/{pid}/map_files/{:x}-{:x}",
         mapping.start, mapping.end
     );
-    let by_path = format!(
-        "/proc/{pid}/root{}",
-        mapping.path_lossy().unwrap_or_default()
-    );
+    // Without CAP_CHECKPOINT_RESTORE the name has to do, which may lead anywhere by now: to a FIFO, or by a link out of the root.
+    let by_path = || {
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        let path = OsStr::from_bytes(mapping.path.as_deref().unwrap_or_default());
+        open_file_below(&root, Path::new(path))
+    };
     let file = File::open(by_map)
-        .or_else(|_| File::open(by_path))
+        .or_else(|_| by_path())
         .map_err(|error| format!("its file cannot be opened: {error}"))?;
     let facts = file.metadata().map_err(|error| error.to_string())?;
     if !facts.is_file() {
