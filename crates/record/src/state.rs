@@ -12,6 +12,9 @@ use crate::image::Images;
 use crate::process::Process;
 use crate::sys;
 
+/// Ended processes that are remembered; each is some 100 KB.
+const LEAVING_MAX: usize = 64;
+
 /// The state of a recording.
 pub struct State {
     /// Turns records into samples.
@@ -19,6 +22,8 @@ pub struct State {
     /// Live targets by pid.
     pub processes: HashMap<u32, Process>,
     ended: Vec<Target>,
+    /// Processes that have ended and may still have samples: of the kernel taking down their memory.
+    leaving: HashMap<u32, Process>,
     gone: HashSet<u32>,
     lost: Losses,
     /// Process events that the BPF program's table of targets has not followed yet.
@@ -59,6 +64,7 @@ impl State {
             folder: Folder::new(profile, images, start),
             processes: HashMap::new(),
             ended: Vec::new(),
+            leaving: HashMap::new(),
             gone: HashSet::new(),
             lost: Losses::default(),
             pending: Vec::new(),
@@ -104,11 +110,16 @@ impl State {
     fn sample(&mut self, record: &SampleRecord<'_>) {
         let pid = record.header.pid;
         let now = Nanos(record.header.time_ns);
-        if !self.processes.contains_key(&pid) && self.open_process(pid).is_err() {
+        let known = self.processes.contains_key(&pid) || self.leaving.contains_key(&pid);
+        if !known && self.open_process(pid).is_err() {
             self.lost.lose(record.header.kind, "thread_gone");
             return;
         }
-        let Some(process) = self.processes.get_mut(&pid) else {
+        let Some(process) = self
+            .processes
+            .get_mut(&pid)
+            .or_else(|| self.leaving.get_mut(&pid))
+        else {
             return;
         };
         self.folder.fold(process, record);
@@ -177,10 +188,13 @@ impl State {
 
     fn process_event(&mut self, event: ProcessRecord) {
         match event {
-            ProcessRecord::Forked { pid, .. } => {
+            ProcessRecord::Forked { pid, parent } => {
                 self.gone.remove(&pid);
+                self.leaving.remove(&pid);
                 // Opened at once: a child that ends soon has its mappings only now.
-                let _ = self.open_process(pid);
+                if self.open_process(pid).is_err() {
+                    self.open_through_parent(pid, parent);
+                }
             }
             ProcessRecord::Executed { pid } => self.reopen(pid),
             ProcessRecord::Ended {
@@ -190,18 +204,41 @@ impl State {
             } => {
                 if let Some(mut process) = self.processes.remove(&pid) {
                     process.facts.cpu_ns = Some((Nanos(cpu_ns) - process.cpu_before).0);
-                    process.facts.ended = Some(Nanos(time_ns) - self.start);
-                    self.ended.push(process.facts);
+                    let ended = Nanos(time_ns) - self.start;
+                    process.facts.ended = Some(ended);
+                    // It may have been over before the recorder heard of its beginning.
+                    process.facts.joined = process.facts.joined.min(ended);
+                    self.ended.push(process.facts.clone());
+                    if self.leaving.len() >= LEAVING_MAX {
+                        self.leaving.clear();
+                    }
+                    self.leaving.insert(pid, process);
                 }
             }
         }
         self.pending.push(event);
     }
 
+    /// A child that is gone already had its parent's memory until it executed another program, if it did: the parent shows what
+    /// its addresses meant.
+    fn open_through_parent(&mut self, pid: u32, parent: u32) {
+        let now = sys::monotonic();
+        let Ok(mut process) = Process::open(parent, now, &mut self.folder.images) else {
+            return;
+        };
+        process.facts.pid = pid;
+        process.facts.joined = now - self.start;
+        self.gone.remove(&pid);
+        self.processes.insert(pid, process);
+    }
+
     /// Ledgers and target facts as of now. While the recording runs, samples are between the kernel's counters and the profile;
     /// when it is over (`over`), every one must be somewhere, and a ledger that does not add up stays as it is.
     pub fn account(&mut self, counters: &BTreeMap<Counter, u64>, over: bool) {
         let count = |counter| counters.get(&counter).copied().unwrap_or(0);
+        if over {
+            self.warn_of_full_tables(counters);
+        }
         let ledger =
             |taken: Counter, kept: u64, losses: &[Counter], own: &BTreeMap<&'static str, u64>| {
                 let mut ledger = Ledger {
@@ -257,5 +294,32 @@ impl State {
         targets.extend(self.processes.values().map(|process| process.facts.clone()));
         targets.sort_by_key(|target| target.pid);
         profile.capture.targets = targets;
+    }
+
+    /// Losses that are not samples.
+    fn warn_of_full_tables(&mut self, counters: &BTreeMap<Counter, u64>) {
+        for (counter, what) in [
+            (
+                Counter::ProcessRingFull,
+                "starts and ends of processes went unseen: the ring was full",
+            ),
+            (
+                Counter::ThreadTableFull,
+                "times a thread went without an account of its waits: the table of threads was full",
+            ),
+            (
+                Counter::TargetTableFull,
+                "children went unrecorded: the table of targets was full",
+            ),
+        ] {
+            let count = counters.get(&counter).copied().unwrap_or(0);
+            if count > 0 {
+                self.folder
+                    .profile
+                    .capture
+                    .warnings
+                    .push(format!("{count} {what}"));
+            }
+        }
     }
 }
