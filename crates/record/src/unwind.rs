@@ -20,10 +20,13 @@ const FRAMES_MAX: usize = 512;
 /// Size of the VM's frame on the C stack, and where it keeps what (vm_x64.dasc, CFRAME_*).
 const CFRAME_BYTES: u64 = 80;
 const CFRAME_L: u64 = 16;
+const CFRAME_PC: u64 = 24;
 const CFRAME_RBP: u64 = 64;
 const CFRAME_RETURN: u64 = 72;
-/// A VM subroutine pushes a few words at most below its frame.
+/// The code that leaves a trace has all registers below the VM frame.
 const CFRAME_DISTANCE_MAX: u64 = 1024;
+/// Other code of the interpreter is nearer to its frame, unless the frame is just built or taken down.
+const CFRAME_DISTANCE_CALLED: u64 = 32;
 /// Words that are looked at for a return address behind unknown machine code.
 const GUESS_WORDS_MAX: u64 = 256;
 
@@ -90,7 +93,10 @@ impl VmFrames {
         let mut cframes: Vec<u64> = states
             .iter()
             .map(|state| state.cframe)
-            .filter(|&cframe| cframe != 0)
+            .filter(|cframe| {
+                let offset = cframe.checked_sub(record.header.sp);
+                offset.is_some_and(|offset| offset < u64::from(record.header.stack_len))
+            })
             .collect();
         let sp = record.header.sp;
         for (i, word) in record.stack.chunks_exact(8).enumerate() {
@@ -100,13 +106,13 @@ impl VmFrames {
                 continue;
             }
             let cframe = sp + i as u64 * 8 + 8;
-            let l = record.stack_word(cframe + CFRAME_L);
+            let l = record.stack_word(cframe.wrapping_add(CFRAME_L));
             if states.iter().any(|state| Some(state.address) == l) {
                 cframes.push(cframe);
             }
         }
         if interpreter.contains(&record.header.ip) {
-            let l = record.stack_word(sp + CFRAME_L);
+            let l = record.stack_word(sp.wrapping_add(CFRAME_L));
             if states.iter().any(|state| Some(state.address) == l) {
                 cframes.push(sp);
             }
@@ -120,8 +126,13 @@ impl VmFrames {
         }
     }
 
-    fn nearest(&self, sp: u64) -> Option<u64> {
-        self.cframes.iter().copied().find(|&cframe| cframe >= sp)
+    /// The innermost VM frame at or above `sp`. Words may look like one by chance; a real one has a return address.
+    fn nearest(&self, sp: u64, record: &SampleRecord<'_>, space: &AddressSpace) -> Option<u64> {
+        self.cframes.iter().copied().find(|&cframe| {
+            let return_address = record.stack_word(cframe.wrapping_add(CFRAME_RETURN));
+            // Beyond the copied stack nothing can be said against it.
+            cframe >= sp && return_address.is_none_or(|address| space.can_return_to(address))
+        })
     }
 
     fn is_trace(&self, address: u64) -> bool {
@@ -134,13 +145,13 @@ impl VmFrames {
 /// The Lua thread that a VM frame runs.
 #[must_use]
 pub fn lua_thread(record: &SampleRecord<'_>, cframe: u64) -> Option<u64> {
-    record.stack_word(cframe + CFRAME_L)
+    record.stack_word(cframe.wrapping_add(CFRAME_L))
 }
 
 /// The PC that a VM frame saved when it last called out.
 #[must_use]
 pub fn saved_pc(record: &SampleRecord<'_>, cframe: u64) -> Option<u64> {
-    record.stack_word(cframe + 24)
+    record.stack_word(cframe.wrapping_add(CFRAME_PC))
 }
 
 struct Walk<'a> {
@@ -159,9 +170,9 @@ impl Walk<'_> {
 
     /// Leaves a VM frame for its C caller.
     fn leave_vm(&mut self, cframe: u64) -> Option<()> {
-        let return_address = self.record.stack_word(cframe + CFRAME_RETURN)?;
-        let bp = self.record.stack_word(cframe + CFRAME_RBP)?;
-        self.go(return_address, cframe + CFRAME_BYTES, bp)
+        let return_address = self.record.stack_word(cframe.wrapping_add(CFRAME_RETURN))?;
+        let bp = self.record.stack_word(cframe.wrapping_add(CFRAME_RBP))?;
+        self.go(return_address, cframe.wrapping_add(CFRAME_BYTES), bp)
     }
 
     /// Leaves a frame of Go for its caller, which may also be the goroutine's entry, to which nothing calls.
@@ -270,9 +281,19 @@ pub fn unwind(
             });
         };
         if let Some(vm) = vm {
-            let nearest = vm.nearest(sp);
+            let nearest = vm.nearest(sp, record, space);
             if vm.interpreter.contains(&lookup) {
-                if let Some(cframe) = nearest.filter(|cframe| cframe - sp < CFRAME_DISTANCE_MAX) {
+                let near = |limit| nearest.filter(|cframe| cframe - sp < limit);
+                // While a trace runs the frame stands; what it calls here has any words below it.
+                if near(CFRAME_DISTANCE_CALLED).is_none()
+                    && frames.is_empty()
+                    && h.jit_base == 0
+                    && walk.by_top_of_stack(space).is_some()
+                {
+                    push(frames, NativeKind::Code);
+                    continue;
+                }
+                if let Some(cframe) = near(CFRAME_DISTANCE_MAX) {
                     push(frames, NativeKind::Interpreter { cframe });
                     match walk.leave_vm(cframe) {
                         Some(()) => continue,
@@ -301,7 +322,7 @@ pub fn unwind(
                 },
             },
             Place::Anonymous => {
-                let limit = vm.and_then(|vm| vm.nearest(sp));
+                let limit = vm.and_then(|vm| vm.nearest(sp, record, space));
                 if walk
                     .by_frame_pointer(space)
                     .or_else(|| walk.by_scan(space, limit))

@@ -21,6 +21,8 @@
 #define FUNC_READ 48
 /* ~LJ_TFUNC */
 #define GCT_FUNC 8
+/* What ends a walk other than its depth. */
+#define LUA_WALK_FAULTS (FAULT_LUA_SLOT | FAULT_LUA_FUNCTION | FAULT_LUA_NOT_FUNCTION | FAULT_LUA_INSTRUCTION)
 #define ADDRESS_47 ((1ULL << 47) - 1)
 /* The VM's frame on the C stack: a return address into the interpreter lies 8 below the frame, L 16 above its start. */
 #define WORD_TO_CFRAME 8
@@ -244,7 +246,19 @@ static long walk_state(__u32 index, void *context)
 		.buffer = b, .base = base, .bottom = bottom, .l = address, .pc = pc, .state = index,
 		.offset = s->lua_offset,
 	};
+	__u32 faults = b->header.faults, lua_len = b->header.lua_len;
 	bpf_loop(LUA_FRAMES_MAX, walk_frame, &w, 0);
+	if (b->header.base_source == 1 && index == 0 && (b->header.faults & ~faults & LUA_WALK_FAULTS)) {
+		/* The BASE register already carries an argument of a C function; the VM has stored BASE before. */
+		b->header.faults = faults;
+		b->header.lua_len = lua_len;
+		b->header.base_source = 4; /* StateBaseInInterpreter */
+		state->base = w.base = l[L_BASE / 8];
+		w.pc = 0;
+		w.frames = 0;
+		w.offset = s->lua_offset;
+		bpf_loop(LUA_FRAMES_MAX, walk_frame, &w, 0);
+	}
 	state->frames = w.frames;
 	s->lua_offset = w.offset;
 	return 0;
