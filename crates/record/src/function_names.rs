@@ -10,6 +10,9 @@ use throughline_symbols::open_file_below;
 /// Larger source files are not read.
 const SOURCE_BYTES_MAX: u64 = 4 << 20;
 
+/// Source files that are remembered; beyond that all are forgotten and read again when needed.
+const FILES_MAX: usize = 4096;
+
 /// Why a Lua function is shown by its place and not by a name.
 pub const NO_NAME_IN_SOURCE: &str = "anonymous_function";
 /// The chunk's source file could not be read, or is not a file.
@@ -39,6 +42,9 @@ impl FunctionNames {
                 .join(path)
         };
         let root = PathBuf::from(format!("/proc/{pid}/root"));
+        if self.files.len() >= FILES_MAX {
+            self.files.clear();
+        }
         let lines = self
             .files
             .entry((pid, file))

@@ -6,6 +6,28 @@
 //!
 //! This is the only crate that loads BPF and the only writer of live data. It never writes to a target, stops it, or loads code
 //! into it; everything it has in the kernel goes away with the process. It does not analyse and does not store.
+//!
+//! ```no_run
+//! use throughline_profile::{Capture, Profile};
+//! use throughline_record::{Keeper, Progress, RecordPlan, record};
+//!
+//! struct Count(usize);
+//! impl Keeper for Count {
+//!     fn flush(&mut self, profile: &mut Profile) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//!         self.0 += profile.samples.drain().len();
+//!         Ok(())
+//!     }
+//!     fn go_on(&mut self, progress: Progress) -> bool {
+//!         progress.kept < 1_000
+//!     }
+//! }
+//!
+//! let plan = RecordPlan { pids: vec![4242], ..RecordPlan::default() };
+//! let mut count = Count(0);
+//! let recorded = record(&plan, Capture::default(), &mut count)?;
+//! println!("{} samples, {}", count.0, recorded.profile.ledger.balances());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod address_space;
 mod clock;

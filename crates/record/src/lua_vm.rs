@@ -208,14 +208,14 @@ fn named_frame(context: &mut NamingContext<'_>, prototype: &Prototype, pc: u64) 
     let name = context.names.name(context.memory.pid(), &chunk, first_line);
     let strings = &mut context.profile.strings;
     let place = || {
-        let source = prototype.source();
+        let source = chunk_label(&chunk);
         let file = source.rsplit('/').next().unwrap_or(&source);
         format!("{file}:{first_line}")
     };
     let mut frame = match &name {
         // The main chunk of a named string is best known by that name: content_by_lua(nginx.conf:33).
         Ok(_) if first_line == 0 && !chunk.starts_with('@') => {
-            Frame::new(FrameKind::Lua, strings.intern(&prototype.source()))
+            Frame::new(FrameKind::Lua, strings.intern(&chunk_label(&chunk)))
         }
         Ok(name) => Frame::new(FrameKind::Lua, strings.intern(name)),
         Err(_) => Frame::new(FrameKind::Lua, strings.intern(&place())),
@@ -225,4 +225,19 @@ fn named_frame(context: &mut NamingContext<'_>, prototype: &Prototype, pc: u64) 
     frame.first_line = first_line;
     frame.line = prototype.line_at(pc).unwrap_or(0);
     frame
+}
+
+/// A chunk's name without its mark, or the first line of its source text for a chunk that has no name. Kept as it is: whoever
+/// shows it escapes it.
+fn chunk_label(chunk: &str) -> String {
+    const TEXT_SHOWN: usize = 44;
+    match chunk.strip_prefix(['@', '=']) {
+        Some(name) => name.to_owned(),
+        None => {
+            let line = chunk.lines().next().unwrap_or_default();
+            let shown: String = line.chars().take(TEXT_SHOWN).collect();
+            let cut = if shown.len() < chunk.len() { "..." } else { "" };
+            format!("[string \"{shown}{cut}\"]")
+        }
+    }
 }

@@ -1,15 +1,18 @@
 //! The BPF programs: loaded, attached, told what to record, and asked what they counted.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{
     ErrorKind, Iter, Link, MapCore, MapFlags, OpenObject, ProgramInput, RingBufferBuilder,
 };
+use throughline_wire::limits::RING_BYTES;
 use throughline_wire::{Counter, TargetEntry, ThreadAccount};
 
 use crate::plan::RecordPlan;
@@ -31,8 +34,6 @@ use skeleton::{ThroughlineSkel, ThroughlineSkelBuilder};
 
 /// Share of the ring's size from which on the recorder is woken instead of waiting for its next look.
 const WAKEUP_SHARE: u64 = 4;
-/// Size of the ring, in bytes; the same number as in maps.h.
-const RING_BYTES: u64 = 16 << 20;
 
 /// Why recording is not possible here.
 #[derive(Debug, thiserror::Error)]
@@ -105,7 +106,7 @@ impl<'a> Programs<'a> {
             rodata.settings.stack_bytes = plan.stack_bytes.into();
             rodata.settings.min_block_ns = nanos(plan.min_block);
             rodata.settings.max_block_ns = nanos(plan.max_block);
-            rodata.settings.wakeup_bytes = RING_BYTES / WAKEUP_SHARE;
+            rodata.settings.wakeup_bytes = RING_BYTES as u64 / WAKEUP_SHARE;
             rodata.settings.off_cpu = plan.off_cpu.into();
             rodata.settings.follow_forks = plan.follow_forks.into();
         }
@@ -243,34 +244,58 @@ impl<'a> Programs<'a> {
     {
         let mut consume = consume;
         let mut builder = RingBufferBuilder::new();
+        let left = Rc::new(Cell::new(0_u32));
+        let ends = Rc::clone(&left);
         builder
             .add(&self.skeleton.maps.ring, move |record| {
                 consume(record);
-                0
+                ends.set(ends.get().saturating_sub(1));
+                if ends.get() > 0 { 0 } else { -libc::EINTR }
             })
             .map_err(explain("map the ring buffer"))?;
         builder
             .build()
-            .map(Ring)
+            .map(|ring| Ring { ring, left })
             .map_err(explain("map the ring buffer"))
     }
 }
 
+/// Records that are consumed in one go. Without a limit a target that causes records faster than they can be consumed would keep
+/// the recorder from everything else, its end included.
+const DRAIN_RECORDS_MAX: u32 = 4096;
+
 /// The consumer's side of the ring.
-pub struct Ring<'a>(libbpf_rs::RingBuffer<'a>);
+pub struct Ring<'a> {
+    ring: libbpf_rs::RingBuffer<'a>,
+    /// How many records the consumer will still take, before it says that it was interrupted.
+    left: Rc<Cell<u32>>,
+}
 
 impl Ring<'_> {
-    /// Waits until woken or until the timeout, then consumes what is there.
+    /// Waits until woken or until the timeout, then consumes what is there, within bounds; says whether there may be more.
     ///
     /// # Errors
     /// The error of epoll_wait(2); an interruption by a signal is none.
-    pub fn drain(&self, timeout: Duration) -> Result<(), libbpf_rs::Error> {
+    pub fn drain(&self, timeout: Duration) -> Result<bool, libbpf_rs::Error> {
         let quiet = |result: Result<(), libbpf_rs::Error>| match result {
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             other => other,
         };
-        quiet(self.0.poll(timeout))?;
-        quiet(self.0.consume())
+        self.left.set(DRAIN_RECORDS_MAX);
+        quiet(self.ring.poll(timeout))?;
+        if self.left.get() > 0 {
+            quiet(self.ring.consume())?;
+        }
+        Ok(self.left.get() == 0)
+    }
+
+    /// Consumes everything; for when nothing writes to it any more.
+    ///
+    /// # Errors
+    /// As [`Ring::drain`].
+    pub fn drain_all(&self) -> Result<(), libbpf_rs::Error> {
+        while self.drain(Duration::ZERO)? {}
+        Ok(())
     }
 }
 

@@ -199,11 +199,21 @@ pub fn record_with(
         let now = sys::monotonic();
         if now - asked >= TARGETS_INTERVAL {
             asked = now;
-            let joining = join_targets(keeper, &state);
-            tell_targets(&programs, &state)?;
-            watch_targets(&programs, &mut clocks, plan, &joining, &state)?;
+            for pid in join_targets(keeper, &state) {
+                let watched = tell_targets(&programs, &state)
+                    .and_then(|()| watch_targets(&programs, &mut clocks, plan, &[pid], &state));
+                if let Err(error) = watched {
+                    // The others are worth recording all the same.
+                    let mut s = state.borrow_mut();
+                    s.processes.remove(&pid);
+                    s.folder.profile.capture.warnings.push(error.to_string());
+                }
+            }
         }
-        tell_targets(&programs, &state)?;
+        if let Err(error) = tell_targets(&programs, &state) {
+            failure = Some(error);
+            break;
+        }
         let mut s = state.borrow_mut();
         if now - flushed >= FLUSH_INTERVAL {
             flushed = now;
@@ -245,7 +255,7 @@ pub fn record_with(
         Vec::new()
     };
     programs.detach();
-    let drained = ring.drain(Duration::ZERO).map_err(RecordError::Ring);
+    let drained = ring.drain_all().map_err(RecordError::Ring);
     drop(ring);
     let counters = programs.counters();
     drop(programs);

@@ -45,12 +45,10 @@ counters! {
     OffCpuNoSlot = 8, "no_slot";
     /// User registers could not be read when the thread left its core.
     OffCpuNoRegisters = 9, "no_user_memory";
-    /// Time spent in the BPF program for threads leaving their core, in ns.
-    OffCpuNs = 10, "off_cpu_ns";
-    /// Times that a target thread left its core.
-    Switches = 11, "switches";
     /// A process event could not be sent.
-    ProcessRingFull = 12, "process_ring_full";
+    ProcessRingFull = 10, "process_ring_full";
     /// A thread could not be accounted: the table of threads is full.
-    ThreadTableFull = 13, "thread_table_full";
+    ThreadTableFull = 11, "thread_table_full";
+    /// A child of a target could not become one: the table of targets is full.
+    TargetTableFull = 12, "target_table_full";
 }

@@ -18,6 +18,7 @@ pub fn c_header() -> String {
         let _ = writeln!(c, "#define {name} {value}");
     };
     define("STACK_BYTES_MAX", limits::STACK_BYTES_MAX as u64);
+    define("RING_BYTES", limits::RING_BYTES as u64);
     define("KERNEL_FRAMES_MAX", limits::KERNEL_FRAMES_MAX as u64);
     define("LUA_FRAMES_MAX", limits::LUA_FRAMES_MAX as u64);
     define("LUA_STATES_MAX", limits::LUA_STATES_MAX as u64);

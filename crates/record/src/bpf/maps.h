@@ -2,7 +2,6 @@
 /* Everything that outlives one run of a program: settings, targets, threads, buffers, the ring, counters. */
 #pragma once
 
-#define RING_BYTES (16 * 1024 * 1024)
 #define DATA_MAX (STACK_BYTES_MAX + LUA_FRAMES_MAX * 32 + KERNEL_FRAMES_MAX * 8)
 
 /* Fixed before loading: the verifier knows the values and drops what is switched off. */
@@ -60,7 +59,6 @@ struct {
  */
 #define HITS_MAX 16
 struct walk {
-	struct buffer *unused;
 	__u64 hits[HITS_MAX]; /* offsets of stack words that point into an interpreter */
 	__u64 hits_len;
 };

@@ -171,7 +171,6 @@ static __always_inline void leave(struct task_struct *task, __u64 now)
 		account->ended_ns = now;
 		return;
 	}
-	count(COUNTER_SWITCHES, 1);
 	account->task_state = state;
 	account->woken_ns = 0;
 	account->waker_tid = 0;
@@ -189,7 +188,6 @@ static __always_inline void leave(struct task_struct *task, __u64 now)
 	b->header.in_kernel = 1;
 	capture(b, task, target, &user, 1);
 	account->held = 1;
-	count(COUNTER_OFF_CPU_NS, bpf_ktime_get_ns() - now);
 }
 
 SEC("tp_btf/sched_switch")
@@ -289,7 +287,10 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	if (!target)
 		return 0;
 	/* A forked child has its parent's memory, so the parent's VMs are where they were. */
-	bpf_map_update_elem(&targets, &pid, target, BPF_ANY);
+	if (bpf_map_update_elem(&targets, &pid, target, BPF_ANY)) {
+		count(COUNTER_TARGET_TABLE_FULL, 1);
+		return 0;
+	}
 	struct target_entry *copy = bpf_map_lookup_elem(&targets, &pid);
 	if (copy)
 		copy->recorded = 1;
