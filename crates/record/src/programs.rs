@@ -1,12 +1,10 @@
 //! The BPF programs: loaded, attached, told what to record, and asked what they counted.
 
 use std::cell::Cell;
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::rc::Rc;
 use std::rc::Rc;
 use std::time::Duration;
 
