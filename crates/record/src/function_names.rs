@@ -18,10 +18,13 @@ pub const NO_NAME_IN_SOURCE: &str = "anonymous_function";
 /// The chunk's source file could not be read, or is not a file.
 pub const SOURCE_UNREADABLE: &str = "source_unreadable";
 
-/// Names by source file, each file read once.
+/// The functions of one file by the line on which each is defined; some have no name there.
+type NamesByLine = FxHashMap<u32, Option<String>>;
+
+/// Names by process and source file, each file read once.
 #[derive(Default)]
 pub struct FunctionNames {
-    files: FxHashMap<(u32, PathBuf), Option<FxHashMap<u32, Option<String>>>>,
+    files: FxHashMap<(u32, PathBuf), Option<NamesByLine>>,
 }
 
 impl FunctionNames {
@@ -72,7 +75,7 @@ fn read_source(root: &Path, path: &Path) -> Option<String> {
 }
 
 /// Every line that holds the word `function`, with the name of the function that it defines when that is exactly one.
-fn names_by_line(text: &str) -> FxHashMap<u32, Option<String>> {
+fn names_by_line(text: &str) -> NamesByLine {
     text.lines()
         .zip(1u32..)
         .filter(|(line, _)| line.contains("function"))

@@ -74,7 +74,7 @@ impl KernelNames {
 /// The entry stubs of device and timer interrupts lie side by side (arch/x86/entry/entry_64.S, asm/idtentry.h); those of
 /// exceptions, which are the running thread's own doing, come before them.
 fn interrupt_entry(kallsyms: &[u8]) -> Range<u64> {
-    let mut range = u64::MAX..0;
+    let (mut first, mut end) = (u64::MAX, 0);
     for line in kallsyms.split(|&byte| byte == b'\n') {
         let Ok(line) = std::str::from_utf8(line) else {
             continue;
@@ -88,14 +88,14 @@ fn interrupt_entry(kallsyms: &[u8]) -> Range<u64> {
             /// Size of one stub; the assembler aligns them to half of it.
             const STUB_BYTES: u64 = 64;
             let start = u64::from_str_radix(address, 16).unwrap_or(0);
-            range.start = range.start.min(start);
-            range.end = range.end.max(start.saturating_add(STUB_BYTES));
+            first = first.min(start);
+            end = end.max(start.saturating_add(STUB_BYTES));
         }
     }
-    if range.start == 0 || range.start > range.end {
+    if first == 0 || first > end {
         0..0
     } else {
-        range
+        first..end
     }
 }
 
