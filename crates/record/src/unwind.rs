@@ -131,7 +131,7 @@ impl VmFrames {
         self.cframes.iter().copied().find(|&cframe| {
             let return_address = record.stack_word(cframe.wrapping_add(CFRAME_RETURN));
             // Beyond the copied stack nothing can be said against it.
-            cframe >= sp && return_address.is_none_or(|address| space.can_return_to(address))
+            cframe >= sp && return_address.is_none_or(|address| may_return_to(space, address))
         })
     }
 
@@ -139,6 +139,15 @@ impl VmFrames {
         self.machine_code
             .iter()
             .any(|range| range.contains(&address))
+    }
+}
+
+/// Whether nothing speaks against a return address: files that cannot be read and code made at run time tell nothing.
+fn may_return_to(space: &AddressSpace, address: u64) -> bool {
+    match space.place(address.wrapping_sub(1)) {
+        Place::Image(mapped) => mapped.image.is_err() || space.can_return_to(address),
+        Place::Anonymous => true,
+        Place::Unknown => false,
     }
 }
 

@@ -177,7 +177,9 @@ fn assert_stacks_are_whole(recording: &Recording) {
     }
     assert!(all > 300, "{all} samples");
     assert!(incomplete * 1000 <= all * (1000 - COMPLETE_PER_MILLE));
-    assert!(with * 1000 >= inside * COMPLETE_PER_MILLE);
+    // In the instructions by which Lua is entered and left there is no Lua frame; a few samples more or less hit them.
+    let missing = inside - with;
+    assert!(missing <= 4 || missing * 1000 <= inside * (1000 - COMPLETE_PER_MILLE));
     assert!(with * 4 > all, "a gateway that works in Lua");
 }
 

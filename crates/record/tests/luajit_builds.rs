@@ -2,16 +2,18 @@
 
 mod support;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use support::program::{Program, compile, marked_line, programs};
-use support::recording::{Plan, Recording, one_at_a_time, record_for, record_to_the_end};
+use support::recording::{Plan, Recording, one_at_a_time, record, record_for, record_to_the_end};
 use throughline_luabuilds::{
     Build, Fork, LupaModule, NEWEST, Obtained, debian_library, debian_program, luajit_src,
     luajit_src_compact, lupa, ready,
 };
 use throughline_profile::{FrameKind, LuaContext, Sample};
+use throughline_record::RecordPlan;
 
 /// A program is recorded this long; ten times as many samples as are asserted are then to be had on an idle machine.
 const LENGTH: Duration = Duration::from_millis(800);
@@ -324,4 +326,107 @@ fn two_vms_on_one_thread_are_both_read() {
 #[test]
 fn two_vms_on_two_threads_are_both_read() {
     several_vms_are_read("host-threads", "threads", 2);
+}
+
+/// As a gateway of another name has it that was built with its own LuaJIT, and stripped.
+#[test]
+fn a_vm_that_is_linked_into_a_stripped_program_is_read() {
+    let Some(build) = ready(luajit_src("210.4.8")) else {
+        return;
+    };
+    let archive = build.library_path.with_file_name("libluajit.a");
+    let archive = archive.to_str().expect("a path of this test");
+    let _turn = one_at_a_time();
+    let flags = [
+        "-fno-inline",
+        "-DLINKED",
+        "-s",
+        "-Wl,--whole-archive",
+        archive,
+        "-Wl,--no-whole-archive",
+        "-Wl,--no-as-needed",
+        "-lm",
+    ];
+    let path = compile("host.c", "openresty", &flags);
+    let script = programs().join("nested.lua");
+    let mut program = Program::start(
+        path,
+        &["linked", script.to_str().expect("a path of this test")],
+    );
+    program.expect_line("ready");
+    let Some(recording) = record_to_the_end(Plan::on_cpu(RATE_HZ), &mut program) else {
+        return;
+    };
+    let expected = [
+        ("outer", marked_line(&script, "outer")),
+        ("inner", marked_line(&script, "inner")),
+    ];
+    let all = recording.on_cpu().count();
+    let right = recording
+        .on_cpu()
+        .filter(|sample| in_order(&recording, sample, &expected))
+        .count();
+    eprintln!("{right} of {all} samples show both segments");
+    if right * 100 < all * 97 {
+        recording.print_stacks();
+    }
+    assert!(all >= 300 && right * 100 >= all * 97);
+    assert_eq!(recording.incomplete(), 0);
+    recording.assert_ledgers_balance();
+}
+
+#[test]
+fn two_runtimes_of_lupa_in_two_threads_are_read() {
+    let Some(build) = ready(lupa(LupaModule::LuaJit21)) else {
+        return;
+    };
+    let modules = build.library_path.parent().and_then(|lupa| lupa.parent());
+    let modules = modules
+        .and_then(|path| path.to_str())
+        .expect("a path of this test");
+    let _turn = one_at_a_time();
+    let (script, runner) = (
+        programs().join("laps.lua"),
+        programs().join("two_runtimes.py"),
+    );
+    let arguments = [
+        &format!("PYTHONPATH={modules}"),
+        "python3",
+        runner.to_str().expect("a path of this test"),
+        script.to_str().expect("a path of this test"),
+    ];
+    let mut program = Program::start("env", &arguments);
+    program.expect_line("ready");
+    let plan = RecordPlan {
+        pids: vec![program.pid()],
+        ..Plan::on_cpu(RATE_HZ)
+    };
+    let program = RefCell::new(program);
+    let begin = || program.borrow_mut().go();
+    let done = |_| program.borrow_mut().line_if_any().is_some();
+    let Some(recording) = record(&plan, begin, done) else {
+        return;
+    };
+    assert_eq!(recording.target().lua_vms.len(), 2);
+    let working = |sample: &Sample| !chain(&recording, sample).is_empty();
+    let threads: BTreeSet<_> = recording
+        .on_cpu()
+        .filter(|sample| working(sample))
+        .map(|sample| recording.profile.threads.get(sample.thread).tid)
+        .collect();
+    let (all, right) = (
+        recording.on_cpu().count(),
+        recording.on_cpu().filter(|sample| working(sample)).count(),
+    );
+    eprintln!(
+        "{right} of {all} samples work in Lua, on {} threads",
+        threads.len()
+    );
+    if right * 100 < all * 85 {
+        recording.print_stacks();
+    }
+    // The threads start and end in Python.
+    assert!(all >= 300 && right * 100 >= all * 85);
+    assert_eq!(threads.len(), 2);
+    assert_eq!(recording.incomplete(), 0);
 }
