@@ -116,7 +116,7 @@ impl Case {
             .and_then(|()| schema::prepare_to_write(&conn))
             .map_err(sqlite)?;
         let number = begin(&mut conn, capture).map_err(sqlite)?;
-        Ok(CaptureWriter::new(self.path.clone(), conn, number))
+        CaptureWriter::new(self.path.clone(), conn, number)
     }
 
     /// All captures of the case, by number.
@@ -261,6 +261,13 @@ fn check_header(path: &Path) -> Result<(), StoreError> {
     use std::io::Read as _;
 
     const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+    // Opening a FIFO would wait for its other end, and SQLite cannot lock a device.
+    if std::fs::metadata(path).is_ok_and(|facts| !facts.is_file() && !facts.is_dir()) {
+        return Err(StoreError::Unreadable {
+            path: path.to_owned(),
+            why: "it is no regular file".to_owned(),
+        });
+    }
     let mut start = Vec::new();
     match std::fs::File::open(path) {
         Ok(file) => file

@@ -90,6 +90,11 @@ pub enum StoreError {
     /// The file, or its folder, cannot be written.
     #[error("{} cannot be written: it or its folder is read-only for this user", .0.display())]
     ReadOnly(PathBuf),
+    /// The path does not lead to the file any more that is being written.
+    #[error(
+        "{} was removed or replaced while it was recorded into, and the recording went with it: record again", .0.display()
+    )]
+    NotInPlace(PathBuf),
     /// The caller broke the writer's rules.
     #[error("the profile does not continue what was flushed before: {0}")]
     NotAContinuation(&'static str),

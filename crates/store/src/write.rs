@@ -1,5 +1,6 @@
 //! Writing a capture while it grows.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
@@ -15,12 +16,24 @@ use crate::{codes, facts, rollup, schema};
 #[derive(Debug)]
 pub struct CaptureWriter {
     path: PathBuf,
+    file: FileId,
     conn: Connection,
     number: u32,
     written: Marks,
     facts: Option<(Capture, [Ledger; codes::LEDGER_SCOPES])>,
     tally: Tally,
     finished: bool,
+}
+
+/// Which file a path leads to: its device and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileId(u64, u64);
+
+impl FileId {
+    fn of(path: &Path) -> Option<Self> {
+        let facts = std::fs::metadata(path).ok()?;
+        Some(Self(facts.dev(), facts.ino()))
+    }
 }
 
 /// What one flush wrote.
@@ -64,16 +77,20 @@ impl Marks {
 }
 
 impl CaptureWriter {
-    pub(crate) fn new(path: PathBuf, conn: Connection, number: u32) -> Self {
-        Self {
+    pub(crate) fn new(path: PathBuf, conn: Connection, number: u32) -> Result<Self, StoreError> {
+        let Some(file) = FileId::of(&path) else {
+            return Err(StoreError::NotInPlace(path));
+        };
+        Ok(Self {
             path,
+            file,
             conn,
             number,
             written: Marks::default(),
             facts: None,
             tally: Tally::default(),
             finished: false,
-        }
+        })
     }
 
     /// Number of the capture in its case.
@@ -162,6 +179,10 @@ impl CaptureWriter {
         &mut self,
         write: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
     ) -> Result<(), StoreError> {
+        // SQLite would go on writing into a file that has no name any more, and all of it would be lost in the end.
+        if FileId::of(&self.path) != Some(self.file) {
+            return Err(StoreError::NotInPlace(self.path.clone()));
+        }
         // Immediate: a transaction that began with a read could not wait for another writer.
         self.conn
             .transaction_with_behavior(TransactionBehavior::Immediate)

@@ -235,6 +235,22 @@ fn a_case_on_a_read_only_disk_is_readable_and_not_writable() {
 }
 
 #[test]
+fn a_file_that_is_removed_or_replaced_under_its_writer_is_an_error() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("case.tl");
+    let case = Case::create_or_open(&path).expect("a case");
+    let mut profile = full_profile();
+    let mut writer = case.begin_capture(&profile.capture).expect("a capture");
+    std::fs::rename(&path, dir.path().join("elsewhere.tl")).expect("one folder");
+    let gone = writer.flush(&mut profile).expect_err("it is not there");
+    assert!(matches!(gone, StoreError::NotInPlace(_)), "{gone}");
+    std::fs::write(&path, "").expect("space");
+    let other = writer.finish(&mut profile).expect_err("it is another one");
+    assert!(matches!(other, StoreError::NotInPlace(_)), "{other}");
+    assert!(!profile.samples.is_empty(), "the samples are still there");
+}
+
+#[test]
 fn a_table_that_became_shorter_is_refused_and_nothing_is_written() {
     let dir = tempfile::tempdir().expect("a folder");
     let case = Case::create_or_open(&dir.path().join("case.tl")).expect("a case");

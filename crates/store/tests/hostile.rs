@@ -299,6 +299,18 @@ fn files_of_others_are_refused_and_left_as_they_are() {
 }
 
 #[test]
+fn a_fifo_is_refused_and_not_waited_for() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("case.tl");
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.expect("coreutils").success());
+    for result in [Case::create_or_open(&path), Case::open_read_only(&path)] {
+        let error = result.expect_err("no case").to_string();
+        assert!(error.contains("no regular file"), "{error}");
+    }
+}
+
+#[test]
 fn what_is_no_sqlite_file_is_named_so() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("perf.data");
@@ -306,7 +318,7 @@ fn what_is_no_sqlite_file_is_named_so() {
     for result in [Case::create_or_open(&path), Case::open_read_only(&path)] {
         let error = result.expect_err("not a case");
         assert!(matches!(error, StoreError::NotSqlite(_)), "{error}");
-        assert!(error.to_string().contains("import"), "{error}");
+        assert!(error.to_string().contains("no SQLite header"), "{error}");
     }
     let missing = dir.path().join("missing.tl");
     assert!(matches!(
