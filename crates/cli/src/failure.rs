@@ -61,6 +61,15 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Whether the failure is that there are too few data for a result.
+pub fn is_too_few_data(error: &anyhow::Error) -> bool {
+    error.chain().any(says_too_few_data)
+}
+
+fn says_too_few_data(cause: &(dyn std::error::Error + 'static)) -> bool {
+    cause.is::<NotEnoughData>() || cause.is::<TooFewData>()
+}
+
 /// The causes in one sentence. Many errors tell their cause in their own words, and then it is not said again.
 fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
@@ -83,7 +92,7 @@ fn code(error: &anyhow::Error) -> u8 {
         {
             return 0;
         }
-        if cause.is::<NotEnoughData>() || cause.is::<TooFewData>() {
+        if says_too_few_data(cause) {
             return 3;
         }
         if matches!(cause.downcast_ref(), Some(StoreError::Damaged { .. })) {

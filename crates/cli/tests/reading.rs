@@ -207,6 +207,28 @@ fn a_damaged_case_is_read_as_far_as_it_can_be_and_code_4() {
 }
 
 #[test]
+fn a_case_of_which_damage_left_nothing_is_damaged_and_not_short_of_data() {
+    let dir = directory();
+    let case = known_case(dir.path());
+    let connection = Connection::open(&case).unwrap();
+    connection
+        .execute_batch(
+            "PRAGMA ignore_check_constraints = ON;
+             UPDATE on_cpu_sample SET time_ns = -1; UPDATE off_cpu_sample SET time_ns = -1;",
+        )
+        .unwrap();
+    drop(connection);
+    for output in [
+        run!("rank", case),
+        run!("flame", case, "--folded", "-"),
+        run!("export", case, "--format", "folded"),
+    ] {
+        assert_code(&output, 4);
+        assert!(err(&output).contains("is damaged"), "{}", err(&output));
+    }
+}
+
+#[test]
 fn standard_output_takes_one_result() {
     let dir = directory();
     let case = known_case(dir.path());

@@ -255,6 +255,54 @@ fn a_full_disk_ends_the_recording_with_the_reason_and_keeps_what_was_written() {
 }
 
 #[test]
+fn a_recorder_that_fails_leaves_the_new_case_of_another_alone() {
+    if !may_record() {
+        return;
+    }
+    let dir = directory();
+    let case = dir.path().join("case.tl");
+    let busy = Running::spinning();
+    // A kernel thread has no memory to read: the second recorder fails when it has opened its case and loaded its programs.
+    let start = |pid: &str| {
+        support::throughline()
+            .args(["record", "--for", "1s", "-q", "--pid", pid, "-o"])
+            .arg(&case)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let mut sound = start(&busy.pid().to_string());
+    let mut failing = start("2");
+    assert_eq!(failing.wait().unwrap().code(), Some(2));
+    assert_eq!(sound.wait().unwrap().code(), Some(0));
+    assert!(kept(&case) > 0);
+}
+
+#[test]
+fn a_case_that_is_removed_while_it_is_recorded_into_is_no_success() {
+    if !may_record() {
+        return;
+    }
+    let dir = directory();
+    let case = dir.path().join("case.tl");
+    let busy = Running::spinning();
+    let mut recorder = support::throughline();
+    recorder
+        .args(["record", "--for", "20s", "-q", "--pid"])
+        .arg(busy.pid().to_string())
+        .arg("-o")
+        .arg(&case)
+        .stderr(std::process::Stdio::piped());
+    let recorder = recorder.spawn().unwrap();
+    wait_until("something is kept", || kept(&case) > 0);
+    std::fs::remove_file(&case).unwrap();
+    let output = recorder.wait_with_output().unwrap();
+    assert_code(&output, 2);
+    assert!(err(&output).contains("was removed"), "{}", err(&output));
+}
+
+#[test]
 fn a_target_that_runs_another_program_goes_on_being_recorded() {
     if !may_record() {
         return;

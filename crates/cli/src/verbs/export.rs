@@ -30,7 +30,11 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
     );
     let loaded = input::load(&args.capture)?;
     let plan = ViewPlan::from(&args.view);
-    view::must_be_seen(&loaded.profile, plan.view)?;
+    input::or_damage(
+        view::must_be_seen(&loaded.profile, plan.view),
+        &args.capture.case,
+        &loaded.damage,
+    )?;
     let (name, content) = match args.format {
         ExportFormat::Folded => ("folded", folded(&loaded.profile, &plan)?),
     };

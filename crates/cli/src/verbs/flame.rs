@@ -100,11 +100,12 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     let loaded = input::load(&args.capture)?;
     let profile = &loaded.profile;
     // All are made before any is written: a wrong search leaves no file.
-    let contents: Vec<String> = plan
+    let contents = plan
         .files
         .iter()
         .map(|(format, _)| plan.render(*format, profile))
-        .collect::<Result<_>>()?;
+        .collect::<Result<Vec<String>>>();
+    let contents = input::or_damage(contents, &args.capture.case, &loaded.damage)?;
     let mut written = Vec::new();
     for ((format, path), content) in plan.files.iter().zip(&contents) {
         output::file(path, content)?;

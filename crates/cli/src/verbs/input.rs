@@ -1,16 +1,37 @@
 //! Reading a capture out of a case.
 
+use std::path::Path;
+
 use anyhow::Result;
 use throughline_profile::Profile;
-use throughline_store::{Case, Damage, Loaded};
+use throughline_store::{Case, Damage, Loaded, StoreError};
 
 use crate::args::CaptureArgs;
-use crate::failure::Outcome;
+use crate::failure::{self, Outcome};
 use crate::output::Voice;
 
 /// Loads the capture that was asked for.
 pub fn load(args: &CaptureArgs) -> Result<Loaded> {
     Ok(Case::open_read_only(&args.case)?.load(args.capture)?)
+}
+
+/// A result of a capture; that there are too few data for one is the damage's doing where there is damage.
+pub fn or_damage<T, E: Into<anyhow::Error>>(
+    result: Result<T, E>,
+    case: &Path,
+    damage: &Damage,
+) -> Result<T> {
+    result.map_err(|error| {
+        let error = error.into();
+        if damage.is_empty() || !failure::is_too_few_data(&error) {
+            return error;
+        }
+        StoreError::Damaged {
+            path: case.to_owned(),
+            what: format!("{damage}; of the rest: {error}"),
+        }
+        .into()
+    })
 }
 
 /// Says on standard error what to know of a capture before its figures are read; the outcome of a verb that could use it.

@@ -26,7 +26,11 @@ pub fn run(args: &RankArgs) -> Result<Outcome> {
         pid: args.pid,
     };
     let loaded = input::load(&args.capture)?;
-    let report = rank(&loaded.profile, plan)?;
+    let report = input::or_damage(
+        rank(&loaded.profile, plan),
+        &args.capture.case,
+        &loaded.damage,
+    )?;
     if voice.json {
         output::json(&report)?;
     } else {

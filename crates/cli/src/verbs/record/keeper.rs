@@ -105,7 +105,7 @@ impl<'a> CaseKeeper<'a> {
     /// The writer; the capture begins when it is first asked for.
     fn writer(&mut self) -> Result<&mut CaptureWriter, StoreError> {
         if self.writer.is_none() {
-            self.writer = Some(self.case.case().begin_capture(&self.facts)?);
+            self.writer = Some(self.case.begin_capture(&self.facts)?);
         }
         // It was just made.
         self.writer
@@ -172,6 +172,9 @@ impl<'a> CaseKeeper<'a> {
             },
             (error, None) => anyhow::Error::from(error),
         };
+        if matches!(cause.downcast_ref(), Some(StoreError::NotInPlace(_))) {
+            return cause;
+        }
         let kept = self.counts.on_cpu.samples + self.counts.off_cpu.samples;
         match self.writer {
             Some(writer) if kept > 0 => cause.context(format!(
