@@ -52,10 +52,10 @@ pub struct TargetArgs {
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pub pid: Vec<u32>,
     /// All processes of this name (nginx: its master and its workers)
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub name: Option<String>,
     /// All processes of a cgroup and of those below it: a path as in /proc/PID/cgroup, or a directory
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub cgroup: Option<String>,
 }
 

@@ -18,10 +18,11 @@ use throughline_symbols::{
 };
 use throughline_target::{LuaLibrary, Mapping, identify_library, interpreter_range};
 
-use crate::sys;
-
-/// Files up to this size are read, larger ones are mapped: a read copy cannot be shortened under us.
+/// Files up to this size are read; of larger ones a copy is mapped, so that what is never looked at is never resident. The files
+/// themselves are not mapped: somebody may shorten one, and reading on would end the recorder.
 const READ_BYTES_MAX: u64 = 8 << 20;
+/// Larger program files are refused.
+const FILE_BYTES_MAX: u64 = 2 << 30;
 
 /// A part of a file, shared; what framehop keeps of a module.
 #[derive(Clone)]
@@ -296,7 +297,7 @@ fn read_mapped_file(pid: u32, mapping: &Mapping) -> Result<SharedBytes, String> 
         let path = OsStr::from_bytes(mapping.path.as_deref().unwrap_or_default());
         open_file_below(&root, Path::new(path))
     };
-    let file = File::open(by_map)
+    let mut file = File::open(by_map)
         .or_else(|_| by_path())
         .map_err(|error| format!("its file cannot be opened: {error}"))?;
     let facts = file.metadata().map_err(|error| error.to_string())?;
@@ -304,9 +305,7 @@ fn read_mapped_file(pid: u32, mapping: &Mapping) -> Result<SharedBytes, String> 
         return Err("it is no regular file".to_owned());
     }
     if facts.len() > READ_BYTES_MAX {
-        return sys::map_file(&file)
-            .map(SharedBytes::new)
-            .map_err(|error| error.to_string());
+        return SharedBytes::copy_of(&mut file, FILE_BYTES_MAX).map_err(|error| error.to_string());
     }
     let mut bytes = Vec::with_capacity(facts.len() as usize);
     file.take(READ_BYTES_MAX)

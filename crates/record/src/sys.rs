@@ -139,14 +139,3 @@ pub fn raise_open_files() -> u64 {
     }
     limit.rlim_cur
 }
-
-/// Maps a file for reading.
-///
-/// # Errors
-/// The error of mmap(2).
-pub fn map_file(file: &std::fs::File) -> io::Result<memmap2::Mmap> {
-    // SAFETY: the map is private and read-only. Somebody who shortens the file while it is mapped would
-    // raise SIGBUS here; only large program files are mapped, and those are replaced by renaming: shortening
-    // one in place would kill the programs that run from it as well.
-    unsafe { memmap2::Mmap::map(file) }
-}

@@ -1,16 +1,20 @@
 //! The bytes of a file, shared between the tables that point into them.
 
 use std::fmt;
+use std::fs::File;
+use std::io;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
+
+use crate::sys;
 
 /// The bytes of one file: a `Vec<u8>`, a memory map, or anything else that lends a slice.
 ///
 /// Cloning is cheap and shares the bytes. The tables of this crate hold offsets into them, so
 /// they live as long as the longest-lived table.
 ///
-/// A map of a file that its owner shortens raises `SIGBUS` on the next read beyond the new end;
-/// the caller who maps decides whether it may trust the file's owner.
+/// A map of a file that its owner shortens raises `SIGBUS` on the next read beyond the new end; for files of others there is
+/// [`SharedBytes::copy_of`].
 #[derive(Clone)]
 pub struct SharedBytes(Arc<dyn AsRef<[u8]> + Send + Sync>);
 
@@ -18,6 +22,14 @@ impl SharedBytes {
     /// Shares `bytes`.
     pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
         Self(Arc::new(bytes))
+    }
+
+    /// A copy of a file in memory, of which only what is looked at becomes resident. Files over `limit` bytes are refused.
+    ///
+    /// # Errors
+    /// Those of the system, and `larger than ... MiB`.
+    pub fn copy_of(file: &mut File, limit: u64) -> io::Result<Self> {
+        sys::map_copy(file, limit).map(Self::new)
     }
 
     /// The bytes of `range`, or `None` when it does not lie inside.

@@ -223,18 +223,21 @@ pub fn open_file_below(root: &Path, path: &Path) -> io::Result<File> {
 }
 
 fn open(root: &File, path: &Path) -> io::Result<SharedBytes> {
-    mapped(&sys::open_in_root(root, path)?)
+    copied(sys::open_in_root(root, path)?)
 }
 
 fn open_here(path: &Path) -> io::Result<SharedBytes> {
-    mapped(&open_file_below(
+    copied(open_file_below(
         Path::new("/"),
         &std::path::absolute(path)?,
     )?)
 }
 
-fn mapped(file: &File) -> io::Result<SharedBytes> {
-    Ok(SharedBytes::new(sys::map(file)?))
+/// The largest debug files of distributions (of a browser) have about this size.
+const DEBUG_FILE_BYTES_MAX: u64 = 4 << 30;
+
+fn copied(mut file: File) -> io::Result<SharedBytes> {
+    SharedBytes::copy_of(&mut file, DEBUG_FILE_BYTES_MAX)
 }
 
 fn matching_build_id(

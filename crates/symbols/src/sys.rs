@@ -48,12 +48,23 @@ fn locate_in_root(root: &File, path: &Path) -> io::Result<File> {
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Maps a regular file read-only.
+/// Maps a copy of a file's first `limit` bytes.
 ///
-/// A file that is shortened while it is mapped raises `SIGBUS`. Debug files are replaced by
-/// renaming, not rewritten, by every package manager.
-pub(crate) fn map(file: &File) -> io::Result<memmap2::Mmap> {
-    // SAFETY: the map is private and read-only, and every reader checks the bounds again whenever
-    // it reads, so bytes that change give wrong names, not undefined accesses.
-    unsafe { memmap2::Mmap::map(file) }
+/// A map of the file itself would raise `SIGBUS` when somebody shortens the file. The copy is a file in memory that nobody else
+/// can reach, and only what is looked at of it is mapped.
+pub(crate) fn map_copy(file: &mut File, limit: u64) -> io::Result<memmap2::Mmap> {
+    if file.metadata()?.len() > limit {
+        return Err(io::Error::other(format!("larger than {} MiB", limit >> 20)));
+    }
+    // SAFETY: the name is a NUL-terminated string that outlives the call.
+    let fd = unsafe { libc::memfd_create(c"throughline-copy".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
+    let mut copy = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    io::copy(&mut io::Read::take(file, limit), &mut copy)?;
+    // SAFETY: the memory file is ours alone: its descriptor is closed when this function ends and was never handed out, so
+    // nobody can shorten or change it.
+    unsafe { memmap2::Mmap::map(&copy) }
 }

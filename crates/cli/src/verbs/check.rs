@@ -11,10 +11,11 @@ use crate::args::CheckArgs;
 use crate::failure::Outcome;
 use crate::output::{self, ProgressLine, Voice};
 use crate::signals::Interrupts;
-use crate::verbs::targets::Selection;
+use crate::verbs::targets::{Selection, proc_is_ours};
 
 pub fn run(args: CheckArgs) -> Result<Outcome> {
     let voice = Voice::from(&args.voice);
+    proc_is_ours()?;
     let plan = Plan {
         targets: Selection::from(args.target).find()?,
         upstream: peers(args.upstream_pid, "--upstream-pid")?,

@@ -20,6 +20,7 @@ use crate::args::RecordArgs;
 use crate::failure::Outcome;
 use crate::output::{self, ProgressLine, TOOL};
 use crate::signals::Interrupts;
+use crate::verbs::targets::proc_is_ours;
 use case_file::CaseFile;
 use keeper::{CaseKeeper, Rescan, Watch};
 use launch::Launched;
@@ -30,6 +31,7 @@ pub use launch::run_when_recorded;
 
 pub fn run(args: RecordArgs) -> Result<Outcome> {
     let plan = Plan::new(args)?;
+    proc_is_ours()?;
     let interrupts = Interrupts::watch()?;
     let case = CaseFile::open(&plan.case)?;
     let (launched, targets) = match &plan.subject {
@@ -110,7 +112,8 @@ fn progress_line(plan: &Plan) -> ProgressLine {
     ProgressLine::new(voice, plan.record.duration)
 }
 
-/// Records; a process that ended between being found and being opened is left out, unless it was named by itself.
+/// Records; a process that ended between being found and being opened, or that may not be read, is left out, unless it was named
+/// by itself.
 fn record_living(
     plan: &Plan,
     targets: &[Process],
@@ -124,7 +127,7 @@ fn record_living(
         match record_with(files.clone(), &record_plan, capture.clone(), keeper) {
             Err(RecordError::Target {
                 pid,
-                source: MemoryError::Gone,
+                source: MemoryError::Gone | MemoryError::Permission,
             }) if !plan.subject.is_exact() && record_plan.pids.len() > 1 => {
                 record_plan.pids.retain(|&other| other != pid);
             }

@@ -1,8 +1,21 @@
 //! The processes that a user names.
 
+use anyhow::{Context, ensure};
 use throughline_host::{HostError, Process, Selector, find_processes};
 
 use crate::args::TargetArgs;
+
+/// Refuses to work with the process ids of another pid namespace: they would name other processes here.
+pub fn proc_is_ours() -> anyhow::Result<()> {
+    let shown =
+        std::fs::read_link("/proc/self").context("cannot read /proc/self: is /proc mounted?")?;
+    ensure!(
+        shown.as_os_str() == std::process::id().to_string().as_str(),
+        "/proc shows the processes of another pid namespace than this program runs in: mount a /proc of this namespace \
+         (unshare --mount-proc) or run in that one (nsenter -t PID -p -m)"
+    );
+    Ok(())
+}
 
 /// A selection that can be made again: what it matches may change while it is watched.
 #[derive(Clone, Debug)]
