@@ -10,7 +10,7 @@ use throughline_symbols::{DebugInfo, ElfError, ModuleSymbols, NameReason, Option
 const C: &str = "__attribute__((noinline)) int shown(int x) { return x * 7; }\nint main(int c, char **v) { return shown(c); }\n";
 
 /// Generous against a busy machine; the attacks need minutes or more without their bounds.
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(60);
 
 fn read(bytes: Vec<u8>) -> Result<ModuleSymbols, ElfError> {
     ModuleSymbols::parse(bytes.into(), &Options::default())
