@@ -124,7 +124,7 @@ impl Folder {
             }
         }
         let lua = lua_context(process, record, &self.native, end, vm_frames, lua_frames);
-        if vm_frames == 0 && record.header.vm == 0 && self.in_unknown_vm(process) {
+        if vm_frames == 0 && record.header.vm == 0 && runs_in(&self.native, &process.interpreters) {
             process.vm_search_due = true;
         }
         let kind = self.kind(record, kernel_frames, lua);
@@ -381,16 +381,6 @@ impl Folder {
             idle: voluntary && waits_for_work,
         })
     }
-
-    /// Whether the stack runs in an interpreter for which no VM is known.
-    fn in_unknown_vm(&self, process: &Process) -> bool {
-        self.native.iter().any(|frame| {
-            process
-                .interpreters
-                .iter()
-                .any(|range| range.contains(&frame.lookup))
-        })
-    }
 }
 
 struct LuaSegment {
@@ -426,6 +416,13 @@ fn top_pc(
         .find(|&pc| vm.contains(memory, code, pc, segment.now))
 }
 
+/// Whether any of the frames lies in one of the ranges.
+fn runs_in(native: &[NativeFrame], ranges: &[Range<u64>]) -> bool {
+    native
+        .iter()
+        .any(|frame| ranges.iter().any(|range| range.contains(&frame.lookup)))
+}
+
 fn lua_context(
     process: &Process,
     record: &SampleRecord<'_>,
@@ -434,11 +431,7 @@ fn lua_context(
     vm_frames: usize,
     lua_frames: usize,
 ) -> LuaContext {
-    let is_in = |ranges: &[Range<u64>], frame: &NativeFrame| {
-        ranges.iter().any(|range| range.contains(&frame.lookup))
-    };
-    let runs_in = |ranges: &[Range<u64>]| native.iter().any(|frame| is_in(ranges, frame));
-    let in_interpreter = || runs_in(&process.interpreters);
+    let in_interpreter = || runs_in(native, &process.interpreters);
     if lua_frames > 0 {
         LuaContext::With
     } else if vm_frames > 0 {
@@ -448,18 +441,15 @@ fn lua_context(
             LuaContext::VmEntry
         }
     } else if process.vms.is_empty() {
-        if runs_in(&process.unreadable) || in_interpreter() {
+        if runs_in(native, &process.unreadable) || in_interpreter() {
             LuaContext::VmUnreadable
         } else {
             LuaContext::NoVm
         }
     } else if in_interpreter() {
         // No VM runs on this thread yet, or none any more, unless it has called something.
-        if native
-            .iter()
-            .skip(1)
-            .any(|frame| is_in(&process.interpreters, frame))
-        {
+        let callers = native.get(1..).unwrap_or_default();
+        if runs_in(callers, &process.interpreters) {
             LuaContext::WalkFailed
         } else {
             LuaContext::VmEntry
