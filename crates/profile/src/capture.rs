@@ -32,6 +32,8 @@ pub struct Capture {
     pub targets: Vec<Target>,
     /// Mean time of the BPF program per on-CPU sample, in ns; `None` when none was taken.
     pub bpf_ns_per_sample_mean: Option<f64>,
+    /// Requests that the targets finished during the recording.
+    pub requests: RequestCount,
     /// CPU time of the recorder itself.
     pub recorder_cpu: Nanos,
     /// Ledger of the on-CPU samples alone.
@@ -42,6 +44,46 @@ pub struct Capture {
     pub complete: bool,
     /// Things to know when reading the numbers (lockstep, truncated captures, missing symbols).
     pub warnings: Vec<String>,
+}
+
+/// How many requests the targets finished while they were recorded, or why nobody counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RequestCount {
+    /// Counted.
+    Counted {
+        /// Requests finished between the first and the last moment of the recording, by all targets together.
+        count: u64,
+        /// What counted: `uprobe:ngx_http_free_request`, or the address that was asked.
+        source: String,
+    },
+    /// Not counted.
+    NotCounted {
+        /// Why, as a sentence without a full stop.
+        reason: String,
+    },
+}
+
+impl Default for RequestCount {
+    fn default() -> Self {
+        Self::NotCounted {
+            reason: Self::UNKNOWN_REASON.to_owned(),
+        }
+    }
+}
+
+impl RequestCount {
+    /// Why a capture that says nothing has no count.
+    pub const UNKNOWN_REASON: &str = "requests were not counted when this was recorded";
+
+    /// The count, if there is one.
+    #[must_use]
+    pub fn count(&self) -> Option<u64> {
+        match self {
+            Self::Counted { count, .. } => Some(*count),
+            Self::NotCounted { .. } => None,
+        }
+    }
 }
 
 /// What a capture sampled.

@@ -21,6 +21,7 @@
 //! ```
 
 mod capture;
+mod category;
 mod escape;
 mod frame;
 mod function;
@@ -33,7 +34,8 @@ mod stack;
 mod strings;
 mod thread;
 
-pub use capture::{Capture, CaptureKind, LuaVm, Target};
+pub use capture::{Capture, CaptureKind, LuaVm, RequestCount, Target};
+pub use category::{Category, CategorySet, Classified};
 pub use escape::escape;
 pub use frame::{Frame, FrameId, FrameKind, FrameTable};
 pub use function::Function;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use throughline_units::Nanos;
 
-use crate::{StackId, ThreadId};
+use crate::{Classified, StackId, ThreadId};
 
 /// One kept sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,10 @@ pub struct Sample {
     pub lua: LuaContext,
     /// What the VM was doing, when the thread runs one.
     pub vm_state: Option<VmState>,
+    /// What sort of code it was in; `None` for off-CPU, and where the recorder did not tell ([`Category::UNKNOWN_REASON`]).
+    ///
+    /// [`Category::UNKNOWN_REASON`]: crate::Category::UNKNOWN_REASON
+    pub category: Option<Classified>,
     /// What is not perfect about this sample.
     pub flags: Flags,
 }
@@ -35,6 +39,7 @@ impl Sample {
             kind: SampleKind::OnCpu,
             lua: LuaContext::NoVm,
             vm_state: None,
+            category: None,
             flags: Flags::default(),
         }
     }

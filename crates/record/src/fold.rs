@@ -140,6 +140,7 @@ impl Folder {
             kind,
             lua,
             vm_state: (record.header.vm != 0).then_some(VmState(record.header.vm_state)),
+            category: None,
             flags,
         });
     }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use throughline_profile::{Capture, Ledger};
 
 use crate::error::StoreError;
-use crate::schema::{self, Identity, WorkLimit};
+use crate::schema::{self, Identity, VERSION, WorkLimit};
 use crate::{CaptureWriter, Damage, Loaded, Rollup, facts, load, rollup};
 
 /// An open case file.
@@ -39,7 +39,8 @@ pub struct CaptureSummary {
 }
 
 impl Case {
-    /// Opens a case for recording into it; makes one when there is no file, or an empty one.
+    /// Opens a case for recording into it; makes one when there is no file, or an empty one. A case of an older format is
+    /// raised to the present one.
     ///
     /// # Errors
     /// When the file belongs to another program, is newer than this tool, is damaged, or cannot be written.
@@ -52,8 +53,9 @@ impl Case {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut conn = Connection::open_with_flags(path, flags).map_err(sqlite)?;
         schema::harden(&conn).map_err(sqlite)?;
-        if matches!(schema::identify(&conn, path)?, Identity::Empty) {
-            schema::create(&mut conn, path)?;
+        match schema::identify(&conn, path)? {
+            Identity::Case { format: VERSION } => {}
+            Identity::Empty | Identity::Case { .. } => schema::create_or_raise(&mut conn, path)?,
         }
         schema::prepare_to_write(&conn).map_err(sqlite)?;
         let work = WorkLimit::install(&mut conn).map_err(sqlite)?;
@@ -228,7 +230,7 @@ fn open_and_identify(path: &Path, mode: &str) -> Result<Connection, StoreError> 
     let conn = Connection::open_with_flags(uri(path, mode), flags).map_err(sqlite)?;
     schema::harden(&conn).map_err(sqlite)?;
     match schema::identify(&conn, path)? {
-        Identity::Case => Ok(conn),
+        Identity::Case { .. } => Ok(conn),
         Identity::Empty => Err(StoreError::NoCapture(path.to_owned())),
     }
 }

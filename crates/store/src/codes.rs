@@ -2,7 +2,7 @@
 //!
 //! Codes never change their meaning; new ones are added at the end. SQLite's integers are signed.
 
-use throughline_profile::{FrameKind, LuaContext, Measure, SwitchReason};
+use throughline_profile::{Category, FrameKind, LuaContext, Measure, SwitchReason};
 
 /// Ledger scopes, in the order of their codes: the whole capture, on-CPU alone, off-CPU alone.
 pub(crate) const LEDGER_SCOPES: usize = 3;
@@ -58,6 +58,16 @@ pub(crate) fn to_lua_context(code: i64) -> Option<LuaContext> {
     at(&LuaContext::ALL, code)
 }
 
+/// Code of a category: its place in [`Category::ALL`].
+pub(crate) fn from_category(category: Category) -> i64 {
+    place(&Category::ALL, category)
+}
+
+/// The inverse of [`from_category`].
+pub(crate) fn to_category(code: i64) -> Option<Category> {
+    at(&Category::ALL, code)
+}
+
 /// Code of a measure: its place in [`Measure::ALL`].
 pub(crate) fn from_measure(measure: Measure) -> i64 {
     place(&Measure::ALL, measure)
@@ -110,6 +120,10 @@ mod tests {
         for (code, measure) in Measure::ALL.into_iter().enumerate() {
             assert_eq!(from_measure(measure), code as i64);
             assert_eq!(to_measure(code as i64), Some(measure));
+        }
+        for (code, category) in Category::ALL.into_iter().enumerate() {
+            assert_eq!(from_category(category), code as i64);
+            assert_eq!(to_category(code as i64), Some(category));
         }
         assert_eq!(from_switch_reason(SwitchReason::Voluntary), 0);
         assert_eq!(from_switch_reason(SwitchReason::Preempted), 1);

@@ -1,12 +1,13 @@
 //! Facts about a capture: its own row, its targets, its warnings, its ledgers.
 
 use rusqlite::{Connection, Row, params};
-use throughline_profile::{Capture, CaptureKind, Ledger, LuaVm, Target};
+use throughline_profile::{Capture, CaptureKind, Ledger, LuaVm, RequestCount, Target};
 use throughline_units::Nanos;
 
 use crate::Damage;
 use crate::codes::{self, ledger_entry};
 use crate::error::is_damage;
+use crate::schema;
 
 /// Writes or rewrites all facts of a capture but its ledgers.
 pub(crate) fn write(
@@ -15,8 +16,15 @@ pub(crate) fn write(
     capture: &Capture,
     complete: bool,
 ) -> rusqlite::Result<()> {
+    let (requests, source, reason) = match &capture.requests {
+        RequestCount::Counted { count, source } => {
+            (Some(codes::from_count(*count)), Some(source), None)
+        }
+        RequestCount::NotCounted { reason } => (None, None, Some(reason)),
+    };
     conn.prepare_cached(
-        "INSERT INTO capture VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+        "INSERT INTO capture VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14,
+            ?15, ?16, ?17)
          ON CONFLICT (capture) DO UPDATE SET
             complete = excluded.complete, on_cpu = excluded.on_cpu, off_cpu = excluded.off_cpu,
             rate_hz = excluded.rate_hz, duration_ns = excluded.duration_ns,
@@ -24,7 +32,8 @@ pub(crate) fn write(
             kernel = excluded.kernel, tool = excluded.tool, min_block_ns = excluded.min_block_ns,
             max_block_ns = excluded.max_block_ns,
             bpf_ns_per_sample_mean = excluded.bpf_ns_per_sample_mean,
-            recorder_cpu_ns = excluded.recorder_cpu_ns",
+            recorder_cpu_ns = excluded.recorder_cpu_ns, requests = excluded.requests,
+            requests_source = excluded.requests_source, requests_reason = excluded.requests_reason",
     )?
     .execute(params![
         number,
@@ -41,6 +50,9 @@ pub(crate) fn write(
         codes::from_count(capture.max_block_ns),
         capture.bpf_ns_per_sample_mean,
         codes::from_count(capture.recorder_cpu.0),
+        requests,
+        source,
+        reason,
     ])?;
     write_warnings(conn, number, &capture.warnings)?;
     write_targets(conn, number, &capture.targets)
@@ -125,19 +137,21 @@ pub(crate) fn read(
     damage: &mut Damage,
 ) -> rusqlite::Result<Capture> {
     let mut capture = Capture::default();
-    for_each_row(
-        conn,
-        "capture",
+    let sql = if schema::format(conn)? >= 2 {
         "SELECT complete, on_cpu, off_cpu, rate_hz, duration_ns, started_unix_ns, host, kernel,
-            tool, min_block_ns, max_block_ns, bpf_ns_per_sample_mean, recorder_cpu_ns
-         FROM capture WHERE capture = ?1",
-        number,
-        damage,
-        |row| {
-            capture = capture_of(row)?;
-            Ok(())
-        },
-    )?;
+            tool, min_block_ns, max_block_ns, bpf_ns_per_sample_mean, recorder_cpu_ns,
+            requests, requests_source, requests_reason
+         FROM capture WHERE capture = ?1"
+    } else {
+        "SELECT complete, on_cpu, off_cpu, rate_hz, duration_ns, started_unix_ns, host, kernel,
+            tool, min_block_ns, max_block_ns, bpf_ns_per_sample_mean, recorder_cpu_ns,
+            NULL, NULL, NULL
+         FROM capture WHERE capture = ?1"
+    };
+    for_each_row(conn, "capture", sql, number, damage, |row| {
+        capture = capture_of(row)?;
+        Ok(())
+    })?;
     capture.number = number;
     for_each_in_order(
         conn,
@@ -211,7 +225,18 @@ fn capture_of(row: &Row<'_>) -> Result<Capture, BadRow> {
         max_block_ns: count(row, 10)?,
         bpf_ns_per_sample_mean: row.get(11)?,
         recorder_cpu: Nanos(count(row, 12)?),
+        requests: requests_of(row)?,
         ..Capture::default()
+    })
+}
+
+fn requests_of(row: &Row<'_>) -> Result<RequestCount, BadRow> {
+    let (source, reason): (Option<String>, Option<String>) = (row.get(14)?, row.get(15)?);
+    Ok(match (optional_count(row, 13)?, source, reason) {
+        (Some(count), Some(source), _) => RequestCount::Counted { count, source },
+        (Some(_), None, _) => return Err(BadRow("a count of requests without its source")),
+        (None, _, Some(reason)) => RequestCount::NotCounted { reason },
+        (None, _, None) => RequestCount::default(),
     })
 }
 

@@ -3,13 +3,13 @@
 use rusqlite::{Connection, Row};
 use rustc_hash::FxHashMap;
 use throughline_profile::{
-    Flags, Frame, FrameId, Ledger, Module, ModuleId, OffCpu, Profile, Sample, SampleKind, StackId,
-    StringId, Thread, ThreadId, VmState,
+    CategorySet, Classified, Flags, Frame, FrameId, Ledger, Module, ModuleId, OffCpu, Profile,
+    Sample, SampleKind, StackId, StringId, Thread, ThreadId, VmState,
 };
 use throughline_units::Nanos;
 
 use crate::facts::{self, BadRow, count, for_each_in_order, optional_count};
-use crate::{Damage, codes};
+use crate::{Damage, codes, schema};
 
 /// A capture as a profile, and what of it could not be used.
 #[derive(Clone, Debug)]
@@ -200,15 +200,23 @@ impl Loader<'_> {
         let before = self.damage.total();
         let mut samples: Vec<(i64, Sample)> = Vec::new();
         let handles = &self.handles;
+        let sql = if schema::format(self.conn)? >= 2 {
+            "SELECT sample, time_ns, thread, stack, lua_context, vm_state, flags, category, may_be
+             FROM on_cpu_sample WHERE capture = ?1 ORDER BY sample"
+        } else {
+            "SELECT sample, time_ns, thread, stack, lua_context, vm_state, flags, NULL, NULL
+             FROM on_cpu_sample WHERE capture = ?1 ORDER BY sample"
+        };
         for_each_in_order(
             self.conn,
             "on_cpu_sample",
-            "SELECT sample, time_ns, thread, stack, lua_context, vm_state, flags
-             FROM on_cpu_sample WHERE capture = ?1 ORDER BY sample",
+            sql,
             self.number,
             &mut self.damage,
             |key, row| {
-                samples.push((key, sample_of(row, handles, SampleKind::OnCpu)?));
+                let mut sample = sample_of(row, handles, SampleKind::OnCpu)?;
+                sample.category = category_of(row)?;
+                samples.push((key, sample));
                 Ok(())
             },
         )?;
@@ -279,8 +287,19 @@ fn sample_of(row: &Row<'_>, handles: &Handles, kind: SampleKind) -> Result<Sampl
         kind,
         lua: codes::to_lua_context(row.get(4)?).ok_or(BadRow("unknown Lua context"))?,
         vm_state: row.get::<_, Option<i32>>(5)?.map(VmState),
+        category: None,
         flags: Flags(row.get(6)?),
     })
+}
+
+fn category_of(row: &Row<'_>) -> Result<Option<Classified>, BadRow> {
+    let Some(code) = row.get::<_, Option<i64>>(7)? else {
+        return Ok(None);
+    };
+    Ok(Some(Classified {
+        category: codes::to_category(code).ok_or(BadRow("unknown category"))?,
+        may_be: CategorySet(row.get::<_, Option<u32>>(8)?.unwrap_or(0)),
+    }))
 }
 
 fn off_cpu_of(row: &Row<'_>, handles: &Handles) -> Result<OffCpu, BadRow> {

@@ -15,10 +15,15 @@ use crate::error::{BUSY_TIMEOUT_MS, StoreError};
 pub const APPLICATION_ID: i32 = 0x7468_726c;
 
 /// `PRAGMA user_version` that this crate writes, and the newest that it reads.
-pub const VERSION: i32 = 1;
+pub const VERSION: i32 = 2;
+
+/// What each format adds to the one before, in order: format n is made by the first n of these. A file of an older format is
+/// raised by the rest.
+const FORMATS: [&str; VERSION as usize] =
+    [include_str!("format_1.sql"), include_str!("format_2.sql")];
 
 /// The tables of format 1; each must be an ordinary table of the file.
-pub(crate) const TABLES: [&str; 14] = [
+const TABLES_OF_FORMAT_1: [&str; 14] = [
     "capture",
     "capture_warning",
     "ledger",
@@ -35,6 +40,15 @@ pub(crate) const TABLES: [&str; 14] = [
     "rollup_function",
 ];
 
+/// The tables that format 2 adds.
+const TABLES_OF_FORMAT_2: [&str; 0] = [];
+
+/// The tables that a file of this format must have.
+fn tables(format: i32) -> impl Iterator<Item = &'static str> {
+    let of_format_2 = TABLES_OF_FORMAT_2.iter().filter(move |_| format >= 2);
+    TABLES_OF_FORMAT_1.iter().chain(of_format_2).copied()
+}
+
 /// Longest text or row that is read, in bytes: names are short, and a hostile file may claim gigabytes.
 const LONGEST_VALUE: i32 = 16 << 20;
 
@@ -45,8 +59,11 @@ const PREPARED_STATEMENTS: usize = 40;
 pub(crate) enum Identity {
     /// No tables, no marks: free to become a case.
     Empty,
-    /// A case of a version that is known here.
-    Case,
+    /// A case of a format that is known here.
+    Case {
+        /// Which one.
+        format: i32,
+    },
 }
 
 /// Settings that make a foreign file harmless; before anything else is asked of it.
@@ -106,7 +123,9 @@ pub(crate) fn identify(conn: &Connection, path: &Path) -> Result<Identity, Store
         .map_err(sqlite)?;
     match (application_id, version) {
         (0, 0) if tables == 0 => Ok(Identity::Empty),
-        (APPLICATION_ID, 1..=VERSION) => check_tables(conn, path).map(|()| Identity::Case),
+        (APPLICATION_ID, format @ 1..=VERSION) => {
+            check_tables(conn, path, format).map(|()| Identity::Case { format })
+        }
         (APPLICATION_ID, found) if found > VERSION => Err(StoreError::TooNew {
             path: path.to_owned(),
             found,
@@ -124,12 +143,12 @@ pub(crate) fn identify(conn: &Connection, path: &Path) -> Result<Identity, Store
 }
 
 /// A view or virtual table under one of our names would run foreign SQL: only plain tables will do.
-fn check_tables(conn: &Connection, path: &Path) -> Result<(), StoreError> {
+fn check_tables(conn: &Connection, path: &Path, format: i32) -> Result<(), StoreError> {
     let sqlite = |source| StoreError::from_sqlite(path, "read", source);
     let mut query = conn
         .prepare("SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?1")
         .map_err(sqlite)?;
-    for table in TABLES {
+    for table in tables(format) {
         let plain = query
             .query_map([table], |row| row.get::<_, String>(0))
             .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
@@ -146,16 +165,28 @@ fn check_tables(conn: &Connection, path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Makes an empty file a case, or does nothing when another process was faster.
-pub(crate) fn create(conn: &mut Connection, path: &Path) -> Result<(), StoreError> {
+/// The format of a case whose identity is known; read with every answer, because a recorder may raise it meanwhile.
+pub(crate) fn format(conn: &Connection) -> rusqlite::Result<i32> {
+    conn.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// Makes an empty file a case of the present format, or raises an older one to it, in one transaction. Does nothing when
+/// another process was faster.
+pub(crate) fn create_or_raise(conn: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let sqlite = |source| StoreError::from_sqlite(path, "create", source);
     let transaction = conn
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(sqlite)?;
-    if matches!(identify(&transaction, path)?, Identity::Empty) {
+    let present = match identify(&transaction, path)? {
+        Identity::Empty => 0,
+        Identity::Case { format } => usize::try_from(format).unwrap_or(0),
+    };
+    for change in FORMATS.iter().skip(present) {
+        transaction.execute_batch(change).map_err(sqlite)?;
+    }
+    if present < FORMATS.len() {
         transaction
-            .execute_batch(include_str!("schema.sql"))
-            .and_then(|()| transaction.pragma_update(None, "application_id", APPLICATION_ID))
+            .pragma_update(None, "application_id", APPLICATION_ID)
             .and_then(|()| transaction.pragma_update(None, "user_version", VERSION))
             .map_err(sqlite)?;
     }

@@ -296,8 +296,9 @@ fn write_samples(
     profile: &Profile,
     first: u64,
 ) -> rusqlite::Result<()> {
-    let mut on_cpu =
-        conn.prepare_cached("INSERT INTO on_cpu_sample VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+    let mut on_cpu = conn.prepare_cached(
+        "INSERT INTO on_cpu_sample VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    )?;
     let mut off_cpu = conn.prepare_cached(
         "INSERT INTO off_cpu_sample
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
@@ -310,6 +311,7 @@ fn write_samples(
             kind,
             lua,
             vm_state,
+            category,
             flags,
         } = sample;
         let (place, time) = (codes::from_count(place), codes::from_count(time.0));
@@ -318,7 +320,16 @@ fn write_samples(
         let vm_state = vm_state.map(|state| state.0);
         match kind {
             SampleKind::OnCpu => on_cpu.execute(params![
-                number, place, time, thread.0, stack, lua, vm_state, flags.0
+                number,
+                place,
+                time,
+                thread.0,
+                stack,
+                lua,
+                vm_state,
+                flags.0,
+                category.map(|known| codes::from_category(known.category)),
+                category.map(|known| known.may_be.0),
             ])?,
             SampleKind::OffCpu(off) => off_cpu.execute(params![
                 number,

@@ -5,8 +5,10 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use support::{assert_same, full_profile};
-use throughline_profile::{CaptureKind, FrameKind, LuaContext, Measure, Profile, SampleKind};
+use support::{as_format_1, assert_same, full_profile};
+use throughline_profile::{
+    CaptureKind, Category, FrameKind, LuaContext, Measure, Profile, RequestCount, SampleKind,
+};
 use throughline_store::Case;
 
 /// Set, the generator below writes a fixture of the present format there.
@@ -43,9 +45,9 @@ fn fixture(name: &str) -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-#[test]
-fn format_1_stays_readable() {
-    let (_dir, path) = fixture("format-1.tl");
+/// Reads a fixture as the generator wrote it: its first capture must be `expected`.
+fn assert_readable(name: &str, expected: &Profile) {
+    let (_dir, path) = fixture(name);
     let case = Case::open_read_only(&path).expect("a case");
     let states: Vec<_> = case
         .captures()
@@ -64,7 +66,7 @@ fn format_1_stays_readable() {
 
     let loaded = case.load(Some(1)).expect("a capture");
     assert!(loaded.damage.is_empty(), "{}", loaded.damage);
-    assert_same(&loaded.profile, &full_profile());
+    assert_same(&loaded.profile, expected);
     assert!(
         case.load(Some(3))
             .expect("a capture")
@@ -73,6 +75,58 @@ fn format_1_stays_readable() {
             .is_empty()
     );
     assert!(case.rollup(Some(2)).expect("a capture").is_none());
+}
+
+#[test]
+fn format_1_stays_readable() {
+    assert_readable("format-1.tl", &as_format_1(full_profile()));
+}
+
+#[test]
+fn format_2_stays_readable() {
+    assert_readable("format-2.tl", &full_profile());
+}
+
+/// Written down by hand, in case the generator and the reader err together.
+#[test]
+fn format_2_means_what_it_meant() {
+    let (_dir, path) = fixture("format-2.tl");
+    let case = Case::open_read_only(&path).expect("a case");
+    let profile = case.load(Some(1)).expect("a capture").profile;
+    let RequestCount::Counted { count, source } = &profile.capture.requests else {
+        panic!("the requests were counted");
+    };
+    assert_eq!(
+        (*count, source.as_str()),
+        (301_200, "uprobe:ngx_http_free_request")
+    );
+    let categories: Vec<_> = profile
+        .samples
+        .iter()
+        .filter(|sample| sample.kind == SampleKind::OnCpu)
+        .map(|sample| sample.category.map(|known| known.category))
+        .collect();
+    assert_eq!(
+        categories,
+        [
+            Some(Category::Interpreter),
+            Some(Category::Allocator),
+            Some(Category::Ffi),
+            Some(Category::Module),
+            Some(Category::KernelNetwork),
+            None,
+            Some(Category::KernelOther)
+        ]
+    );
+    let second = profile.samples.iter().nth(2).and_then(|s| s.category);
+    let may_be = second.expect("a category").may_be;
+    assert!(may_be.contains(Category::Interpreter) && may_be.contains(Category::KernelOther));
+    assert!(!may_be.contains(Category::Jit));
+    let empty = case.load(Some(3)).expect("a capture").profile;
+    let RequestCount::NotCounted { reason } = &empty.capture.requests else {
+        panic!("the empty capture counted nothing");
+    };
+    assert_eq!(reason, "requests were not counted when this was recorded");
 }
 
 /// Written down by hand, in case the generator and the reader err together.
@@ -144,15 +198,25 @@ fn format_1_means_what_it_meant() {
 }
 
 #[test]
-fn format_1_takes_further_captures() {
+fn format_1_is_raised_when_it_takes_further_captures_and_keeps_what_it_holds() {
     let (_dir, path) = fixture("format-1.tl");
     let case = Case::create_or_open(&path).expect("a case");
     let mut profile = full_profile();
     let mut writer = case.begin_capture(&profile.capture).expect("a capture");
     assert_eq!(writer.number(), 4);
     writer.finish(&mut profile).expect("enough space");
-    assert_eq!(
-        case.load(None).expect("a capture").profile.samples.len(),
-        14
-    );
+    let new = case.load(None).expect("a capture");
+    assert!(new.damage.is_empty(), "{}", new.damage);
+    assert_eq!(new.profile.samples.len(), 14);
+    let known = |profile: &Profile| {
+        profile
+            .samples
+            .iter()
+            .filter(|s| s.category.is_some())
+            .count()
+    };
+    assert_eq!(known(&new.profile), 6);
+    let old = case.load(Some(1)).expect("a capture");
+    assert!(old.damage.is_empty(), "{}", old.damage);
+    assert_same(&old.profile, &as_format_1(full_profile()));
 }

@@ -279,8 +279,8 @@ fn files_of_others_are_refused_and_left_as_they_are() {
             matches!(
                 error,
                 StoreError::TooNew {
-                    found: 2,
-                    known: 1,
+                    found: 3,
+                    known: 2,
                     ..
                 }
             ),

@@ -5,8 +5,9 @@
 pub mod mount;
 
 use throughline_profile::{
-    Capture, CaptureKind, Flags, Frame, FrameKind, LuaContext, LuaVm, Module, OffCpu, Profile,
-    Sample, SampleKind, SwitchReason, Target, Thread, VmState,
+    Capture, CaptureKind, Category, CategorySet, Classified, Flags, Frame, FrameKind, LuaContext,
+    LuaVm, Module, OffCpu, Profile, RequestCount, Sample, SampleKind, SwitchReason, Target, Thread,
+    VmState,
 };
 use throughline_units::Nanos;
 
@@ -18,6 +19,16 @@ pub fn full_profile() -> Profile {
     };
     add_samples(&mut profile, 0);
     count(&mut profile, 2 * LuaContext::ALL.len() as u64);
+    profile
+}
+
+/// What a file of format 1 holds of a profile.
+pub fn as_format_1(mut profile: Profile) -> Profile {
+    profile.capture.requests = RequestCount::default();
+    for mut sample in profile.samples.drain() {
+        sample.category = None;
+        profile.samples.push(sample);
+    }
     profile
 }
 
@@ -82,6 +93,10 @@ fn full_capture() -> Capture {
             },
         ],
         bpf_ns_per_sample_mean: Some(9_800.25),
+        requests: RequestCount::Counted {
+            count: 301_200,
+            source: "uprobe:ngx_http_free_request".into(),
+        },
         recorder_cpu: Nanos(250_000_000),
         complete: true,
         warnings: vec!["rate divides 1000".into(), "no symbols: <script>".into()],
@@ -114,6 +129,10 @@ pub fn add_samples(profile: &mut Profile, round: u32) {
             kind: SampleKind::OnCpu,
             lua,
             vm_state: i.is_multiple_of(2).then_some(VmState(-(i as i32))),
+            category: (i != 5).then(|| Classified {
+                category: Category::ALL[3 * i as usize],
+                may_be: CategorySet(i as u32 & 1).with(Category::KernelOther),
+            }),
             flags: Flags(1 << i),
         };
         profile.samples.push(on_cpu.clone());
@@ -125,6 +144,7 @@ pub fn add_samples(profile: &mut Profile, round: u32) {
                 waker: (i % 2 == 1).then_some(waker),
                 idle: i.is_multiple_of(4),
             }),
+            category: None,
             ..on_cpu
         });
     }

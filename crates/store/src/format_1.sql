@@ -1,4 +1,5 @@
--- The case file, format 1. FORMATS.md explains every column; a change here is a new format.
+-- The case file, format 1, as it was released: it is never changed. FORMATS.md explains every column; what later formats
+-- add is in format_2.sql and so on.
 -- Every table is keyed by the capture first: recorders that share a case never share a row.
 
 CREATE TABLE capture (
