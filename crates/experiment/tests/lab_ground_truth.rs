@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use support::*;
 
-const LABS: [&str; 2] = ["global-rules", "sync-log"];
+const LABS: [&str; 3] = ["global-rules", "log-bypass", "sync-log"];
 
 fn expected(lab: &str) -> toml::Table {
     let path = format!(
@@ -50,7 +50,7 @@ fn the_ready_line_names_the_processes_and_the_closing_line_counts() {
         assert_eq!(workers.len(), if name == "sync-log" { 2 } else { 1 });
         assert_eq!(
             lab.pids("upstream").len(),
-            if name == "sync-log" { 0 } else { 1 }
+            if name == "global-rules" { 1 } else { 0 }
         );
         let load = lab.pids("load");
         assert_eq!(load.len(), 1);
@@ -127,6 +127,21 @@ fn reusing_the_list_of_plugins_saves_a_considerable_share_of_the_workers_cpu() {
     let (cpu, _, _) = repair_ratios("global-rules", 5);
     let limit = number(
         &expected("global-rules"),
+        "fixed",
+        "cpu_us_per_request_ratio_max",
+    );
+    assert!(cpu <= limit, "{cpu} of the CPU, at most {limit} expected");
+}
+
+#[test]
+fn looking_at_the_level_first_saves_most_of_the_workers_cpu() {
+    let _alone = one_at_a_time();
+    if !can_run_labs() {
+        return;
+    }
+    let (cpu, _, _) = repair_ratios("log-bypass", 2);
+    let limit = number(
+        &expected("log-bypass"),
         "fixed",
         "cpu_us_per_request_ratio_max",
     );
@@ -412,7 +427,10 @@ fn every_obstacle_is_told_with_its_remedy() {
             &["global-rules", "--nginx", "/bin/true"],
             "does not answer like nginx",
         ),
-        (&["no-such-lab"], "there are: global-rules, sync-log"),
+        (
+            &["no-such-lab"],
+            "there are: global-rules, log-bypass, sync-log",
+        ),
         (&["global-rules", "--workers", "0"], "between 1 and 64"),
         (&["global-rules", "--load", "-5"], "above 0"),
         (

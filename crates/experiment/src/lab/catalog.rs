@@ -48,7 +48,7 @@ macro_rules! lua_files {
     };
 }
 
-static LABS: [Lab; 2] = [
+static LABS: [Lab; 3] = [
     Lab {
         info: LabInfo {
             name: "global-rules",
@@ -69,6 +69,32 @@ static LABS: [Lab; 2] = [
             "gateway/router.lua",
         ),
         body: "hello from the service behind the gateway\n",
+        workers: 1,
+        connections: 64,
+        needs_disk: false,
+    },
+    Lab {
+        info: LabInfo {
+            name: "log-bypass",
+            summary: "a gateway logs debug messages that are never printed, and its logger looks at phase, \
+                      caller and context before it looks at the level",
+            symptom: "throughput fell after an upgrade of the logger; the worker holds a full core, and no \
+                      function stands out",
+        },
+        gateway_conf: include_str!("../../../../lab/log-bypass/nginx.conf"),
+        upstream_conf: None,
+        files: lua_files!(
+            "log-bypass",
+            "gateway/init.lua",
+            "gateway/limits.lua",
+            "gateway/log.lua",
+            "gateway/metrics.lua",
+            "gateway/networks.lua",
+            "gateway/rewrite.lua",
+            "gateway/routes.lua",
+            "gateway/signature.lua",
+        ),
+        body: "signed -1451724682\n",
         workers: 1,
         connections: 64,
         needs_disk: false,
