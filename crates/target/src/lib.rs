@@ -35,12 +35,13 @@ mod process;
 
 pub use fixture::FixtureMemory;
 pub use luajit::{
-    FastFunctionNames, FunctionLayout, GlobalLayout, Handler, HandlerKind, HandlersError,
-    InterpreterError, JitLayout, JitParams, Layout, LinkType, LuaLibrary, MachineCode, NoLine,
-    Opcodes, Prototype, PrototypeError, PrototypeLayout, References, SCAN_LIMIT, StringLayout,
-    ThreadLayout, Trace, TraceError, TraceLayout, Vm, VmReject, VmScan, fast_function_names,
-    find_vms, handlers, identify_library, interpreter_range, machine_code, prototype, trace,
-    trace_at, trace_count,
+    FastFunctionNames, FrameFunction, FunctionLayout, GlobalLayout, Handler, HandlerKind,
+    HandlersError, InterpreterError, JitLayout, JitParams, Layout, LinkType, LuaLibrary,
+    MachineCode, NoLine, Opcodes, Origin, Prototype, PrototypeError, PrototypeLayout, References,
+    SCAN_LIMIT, Snapshot, SnapshotFrame, Snapshots, StringLayout, ThreadLayout, Trace, TraceError,
+    TraceLayout, Vm, VmReject, VmScan, bytecode_start, fast_function_names, find_vms, handlers,
+    identify_library, interpreter_range, machine_code, prototype, snapshots, trace, trace_at,
+    trace_count,
 };
 pub use maps::{Mapping, Maps, Permissions, find_mapping, parse_maps};
 pub use memory::{Memory, MemoryError};

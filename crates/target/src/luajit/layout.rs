@@ -140,6 +140,16 @@ pub struct TraceLayout {
     pub nsnap: u64,
     /// `nins`, u32: next IR instruction, biased by 0x8000.
     pub nins: u64,
+    /// `ir`: the IR, 8 bytes an instruction, so that instruction `n` lies at `ir + 8 * n`.
+    pub ir: u64,
+    /// `nk`, u32: lowest IR constant, biased by 0x8000; constants lie below that bias.
+    pub nk: u64,
+    /// `nsnapmap`, u32: elements of the snapshot map.
+    pub nsnapmap: u64,
+    /// `snap`: array of `SnapShot`.
+    pub snap: u64,
+    /// `snapmap`: array of u32 that the snapshots point into.
+    pub snapmap: u64,
     /// `startpt`: the prototype that the trace starts in.
     pub startpt: u64,
     /// `startpc`: the instruction that it starts at.
@@ -164,6 +174,8 @@ pub struct TraceLayout {
     pub nextroot: u64,
     /// `nextside`, u16.
     pub nextside: u64,
+    /// `topslot`, u8: the highest stack slot that the trace has checked to be there.
+    pub topslot: u64,
     /// `linktype`, u8.
     pub linktype: u64,
 }
@@ -289,6 +301,11 @@ const fn row(varying: Varying) -> Layout {
             size: 120,
             nsnap: 10,
             nins: 12,
+            ir: 32,
+            nk: 40,
+            nsnapmap: 44,
+            snap: 48,
+            snapmap: 56,
             startpt: 64,
             startpc: 72,
             startins: 80,
@@ -301,6 +318,7 @@ const fn row(varying: Varying) -> Layout {
             root: 108,
             nextroot: 110,
             nextside: 112,
+            topslot: 115,
             linktype: 116,
         },
         opcodes: Opcodes {

@@ -7,6 +7,7 @@ mod layout;
 mod library;
 mod prototype;
 mod scan;
+mod snapshot;
 mod trace;
 
 pub use fast_functions::{FastFunctionNames, fast_function_names};
@@ -17,10 +18,11 @@ pub use layout::{
     StringLayout, ThreadLayout, TraceLayout,
 };
 pub use library::{LuaLibrary, References, identify_library};
-pub use prototype::{NoLine, Prototype, PrototypeError, prototype};
+pub use prototype::{NoLine, Prototype, PrototypeError, bytecode_start, prototype};
 pub use scan::{SCAN_LIMIT, Vm, VmReject, VmScan, find_vms};
+pub use snapshot::{FrameFunction, Snapshot, SnapshotFrame, Snapshots, snapshots};
 pub use trace::{
-    LinkType, MachineCode, Trace, TraceError, machine_code, trace, trace_at, trace_count,
+    LinkType, MachineCode, Origin, Trace, TraceError, machine_code, trace, trace_at, trace_count,
 };
 
 /// Low 47 bits of a GC64 tagged value: the pointer (`LJ_GCVMASK`, lj_obj.h).

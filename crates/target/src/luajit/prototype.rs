@@ -218,6 +218,42 @@ fn read_stable(
     })
 }
 
+/// Instructions that are read at a time on the way back to a function's start.
+const BACKWARD_STEP: u64 = 512;
+/// Instructions that are gone back at most; functions that are compiled are shorter.
+const BACKWARD_MAX: u64 = 1 << 16;
+
+/// Address of the first instruction of the function that the instruction at `pc` is of.
+///
+/// A function header is the first instruction of every function and stands nowhere else, so the
+/// nearest one at or before `pc` is it, if the prototype in front of it says so too. `None` when it
+/// does not, or when nothing is there.
+pub fn bytecode_start(memory: &dyn Memory, layout: &Layout, pc: u64) -> Option<u64> {
+    if !pc.is_multiple_of(4) {
+        return None;
+    }
+    let mut end = pc.checked_add(4)?;
+    let limit = pc.saturating_sub(4 * BACKWARD_MAX);
+    while end > limit {
+        // Whole steps, so that a page before the function that cannot be read stops nothing.
+        let start = (end - 1) & !(4 * BACKWARD_STEP - 1);
+        let words = memory
+            .read_vec(start, end - start, 4 * BACKWARD_STEP)
+            .ok()?;
+        let header = words
+            .chunks_exact(4)
+            .rposition(|instruction| instruction[0] >= layout.opcodes.funcf);
+        if let Some(index) = header {
+            let found = start + 4 * index as u64;
+            let header = Header::read(memory, layout, found).ok()?;
+            let inside = (pc - found) / 4 < u64::from(header.instructions);
+            return inside.then_some(found);
+        }
+        end = start;
+    }
+    None
+}
+
 #[derive(PartialEq, Eq)]
 struct Header {
     address: u64,

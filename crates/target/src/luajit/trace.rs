@@ -26,6 +26,13 @@ pub enum TraceError {
         /// The address asked for.
         address: u64,
     },
+    /// It was another one at the end of reading than at the start: it was freed or its number used
+    /// anew.
+    #[error("trace {number} changed while it was read")]
+    Changed {
+        /// The number asked for.
+        number: u32,
+    },
     /// What lies there cannot be a trace: the memory changed, or it never was one.
     #[error("trace {number} makes no sense: {what}")]
     Inconsistent {
@@ -109,6 +116,11 @@ pub struct Trace {
     /// [`Prototype::line_at`](super::Prototype::line_at)). For a side trace, where its exit left
     /// the parent.
     pub start_pc: u64,
+    /// The instruction it starts at as it was before it was patched (`BCIns`); of a side trace a
+    /// `JMP` that stands for none.
+    pub start_instruction: u32,
+    /// Where it was entered from when it was recorded.
+    pub origin: Origin,
     /// For a side trace, the root of its tree; `None` for a root trace.
     pub root: Option<u32>,
     /// The trace it continues in; `None` when there is none.
@@ -123,7 +135,77 @@ pub struct Trace {
     pub children: u16,
     /// Bytes that its code has moved rsp down by.
     pub stack_adjustment: u16,
+    /// The highest stack slot that it has checked to be there.
+    pub top_slot: u8,
+    /// The next root trace of the same prototype.
+    pub next_root: Option<u32>,
+    /// The next side trace of the same root.
+    pub next_side: Option<u32>,
+    pub(super) body: Body,
 }
+
+impl Trace {
+    /// Number of the bytecode that it starts at, by the row's numbering (see [`Opcodes`](super::Opcodes)).
+    pub fn start_op(&self) -> u8 {
+        self.start_instruction.to_le_bytes()[0]
+    }
+
+    /// True when `other` is the same trace, read at another time: its links and its number of
+    /// children may have changed since.
+    pub fn is_same(&self, other: &Trace) -> bool {
+        let identity = |trace: &Trace| {
+            (
+                (trace.number, trace.address, trace.machine_code.clone()),
+                (
+                    trace.start_bytecode,
+                    trace.start_pc,
+                    trace.start_instruction,
+                ),
+                (trace.snapshots, trace.body),
+            )
+        };
+        identity(self) == identity(other)
+    }
+}
+
+/// Where a trace was entered from when it was recorded. It may be entered from elsewhere too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// A loop or a function that was hot: a root trace.
+    Root,
+    /// An exit of another trace that was hot: a side trace.
+    Exit {
+        /// That trace.
+        trace: u32,
+        /// Number of its snapshot.
+        exit: u32,
+    },
+    /// The return of a function that cannot be compiled, which the trace before had called: a root
+    /// trace that is stitched to it.
+    Stitch {
+        /// The trace before.
+        trace: u32,
+    },
+}
+
+/// Where the parts of a trace lie that are not in its header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Body {
+    /// Address of IR instruction 0, were there one.
+    pub ir: u64,
+    /// Lowest constant, at most [`REF_BASE`].
+    pub lowest_constant: u32,
+    pub snapshots: u64,
+    pub map: u64,
+    /// Elements of the map.
+    pub map_len: u32,
+}
+
+/// `REF_BASE`, the first IR instruction that is no constant (lj_ir.h).
+pub(super) const REF_BASE: u32 = 0x8000;
+
+/// Elements of a snapshot map at most: 65,535 snapshots of 255 entries and a program counter.
+const MAP_LEN_MAX: u32 = 65_535 * (255 + 2);
 
 /// The areas that hold machine code, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -229,6 +311,25 @@ fn read_trace(
     number: u32,
     address: u64,
 ) -> Result<Trace, TraceError> {
+    let trace = read_header(memory, vm, number, address)?;
+    // `IR_BASE` carries the parent and its exit (lj_record_setup, lj_record.c).
+    let base = memory.read_u64(trace.body.ir.wrapping_add(8 * u64::from(REF_BASE)))?;
+    let half = |shift: u32| u32::from((base >> shift) as u16);
+    let origin = match (half(0), half(16)) {
+        (0, 0) => Origin::Root,
+        (0, trace) => Origin::Stitch { trace },
+        (trace, exit) => Origin::Exit { trace, exit },
+    };
+    Ok(Trace { origin, ..trace })
+}
+
+/// All but the origin, which reads as [`Origin::Root`].
+pub(super) fn read_header(
+    memory: &dyn Memory,
+    vm: &Vm,
+    number: u32,
+    address: u64,
+) -> Result<Trace, TraceError> {
     let wrong = |what| Err(TraceError::Inconsistent { number, what });
     let fields = &vm.layout.trace;
     let block = memory.read_vec(address, fields.size, fields.size)?;
@@ -244,6 +345,21 @@ fn read_trace(
     let Some(end) = start.checked_add(size).filter(|_| size <= AREA_BYTES_MAX) else {
         return wrong("its machine code has no plausible size");
     };
+    let body = Body {
+        ir: block.u64(fields.ir),
+        lowest_constant: block.u32(fields.nk),
+        snapshots: block.u64(fields.snap),
+        map: block.u64(fields.snapmap),
+        map_len: block.u32(fields.nsnapmap),
+    };
+    if body.lowest_constant > REF_BASE
+        || !(REF_BASE..2 * REF_BASE).contains(&block.u32(fields.nins))
+    {
+        return wrong("its IR has no plausible size");
+    }
+    if body.map_len > MAP_LEN_MAX {
+        return wrong("its snapshots have no plausible size");
+    }
     let start_prototype = block.u64(fields.startpt) & POINTER_MASK;
     let some = |number: u16| (number != 0).then_some(u32::from(number));
     Ok(Trace {
@@ -251,6 +367,8 @@ fn read_trace(
         address,
         start_bytecode: start_prototype.wrapping_add(vm.layout.prototype.size),
         start_pc: block.u64(fields.startpc),
+        start_instruction: block.u32(fields.startins),
+        origin: Origin::Root,
         root: some(block.u16(fields.root)),
         link: some(block.u16(fields.link)),
         link_type: LinkType::from_number(block.u8(fields.linktype)),
@@ -258,5 +376,9 @@ fn read_trace(
         snapshots: block.u16(fields.nsnap),
         children: block.u16(fields.nchild),
         stack_adjustment: block.u16(fields.spadjust),
+        top_slot: block.u8(fields.topslot),
+        next_root: some(block.u16(fields.nextroot)),
+        next_side: some(block.u16(fields.nextside)),
+        body,
     })
 }
