@@ -11,6 +11,7 @@ use throughline_profile::{
 use throughline_units::Nanos;
 use throughline_wire::{BaseSource, SampleRecord, fault, kind};
 
+use crate::category::Categories;
 use crate::function_names::FunctionNames;
 use crate::image::Images;
 use crate::kernel_names::KernelNames;
@@ -49,6 +50,7 @@ pub struct Folder {
     kernel: KernelNames,
     function_names: FunctionNames,
     idle_frames: FxHashMap<FrameId, bool>,
+    categories: Categories,
     native: Vec<NativeFrame>,
     callees: Vec<Callee>,
     stack: Vec<FrameId>,
@@ -65,6 +67,7 @@ impl Folder {
             kernel: KernelNames::new(),
             function_names: FunctionNames::default(),
             idle_frames: FxHashMap::default(),
+            categories: Categories::default(),
             native: Vec::new(),
             callees: Vec::new(),
             stack: Vec::new(),
@@ -128,6 +131,11 @@ impl Folder {
             process.vm_search_due = true;
         }
         let kind = self.kind(record, kernel_frames, lua);
+        let category = (kind == SampleKind::OnCpu).then(|| {
+            let (kernel, user) = self.stack.split_at(kernel_frames);
+            self.categories
+                .of_sample(&self.profile, process, record, kernel, user, &self.native)
+        });
         let thread = self.thread(record.header.pid, record.header.tid, &record.header.comm);
         let stack = self
             .profile
@@ -140,7 +148,7 @@ impl Folder {
             kind,
             lua,
             vm_state: (record.header.vm != 0).then_some(VmState(record.header.vm_state)),
-            category: None,
+            category,
             flags,
         });
     }

@@ -11,12 +11,14 @@ use std::rc::Rc;
 
 use framehop::ExplicitModuleSectionInfo;
 use object::elf::PF_X;
-use object::{Object, ObjectSection, ObjectSegment, SectionKind, SegmentFlags};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SegmentFlags};
 use rustc_hash::FxHashMap;
 use throughline_symbols::{
     DebugFileFinder, DebugKey, ModuleSymbols, Options, SharedBytes, open_file_below,
 };
 use throughline_target::{LuaLibrary, Mapping, identify_library, interpreter_range};
+
+use crate::code_map::{Code, CodeMap, closure};
 
 /// Files up to this size are read; of larger ones a copy is mapped, so that what is never looked at is never resident. The files
 /// themselves are not mapped: somebody may shorten one, and reading on would end the recorder.
@@ -56,6 +58,7 @@ pub struct Image {
     symbols: OnceCell<Result<ModuleSymbols, String>>,
     lua: OnceCell<LuaLibrary>,
     interpreter: OnceCell<Option<Range<u64>>>,
+    code_map: OnceCell<CodeMap>,
 }
 
 /// Sections that unwinding needs.
@@ -115,6 +118,7 @@ impl Image {
             symbols: OnceCell::new(),
             lua: OnceCell::new(),
             interpreter: OnceCell::new(),
+            code_map: OnceCell::new(),
         })
     }
 
@@ -155,6 +159,46 @@ impl Image {
         self.interpreter
             .get_or_init(|| interpreter_range(&self.file).ok())
             .as_ref()
+    }
+
+    /// What its functions are for; `path` is where a process has it.
+    pub fn code_map(&self, path: &str) -> &CodeMap {
+        self.code_map
+            .get_or_init(|| CodeMap::of(self.code(path.rsplit('/').next().unwrap_or(path))))
+    }
+
+    /// The function that starts at an address of the file, with all that it calls directly, transitively.
+    pub fn functions_below(&self, start: u64) -> Vec<(u64, u64)> {
+        closure(&self.code(""), start)
+    }
+
+    /// Where an exported function begins, as an offset in the file.
+    pub fn file_offset_of_export(&self, name: &str) -> Option<usize> {
+        let elf = object::File::parse(&*self.file).ok()?;
+        let symbol = elf
+            .dynamic_symbols()
+            .find(|symbol| symbol.is_definition() && symbol.name() == Ok(name))?;
+        let address = symbol.address();
+        let (range, bytes) = self
+            .executable
+            .iter()
+            .find(|(range, _)| range.contains(&address))?;
+        usize::try_from(address - range.start)
+            .ok()?
+            .checked_add(bytes.start)
+    }
+
+    fn code<'a>(&'a self, name: &'a str) -> Code<'a> {
+        Code {
+            file: &self.file,
+            executable: &self.executable,
+            extents: self
+                .symbols()
+                .map(|symbols| symbols.function_extents().collect())
+                .unwrap_or_default(),
+            interpreter: self.interpreter().cloned(),
+            name,
+        }
     }
 
     /// Whether the bytes before this address are a call instruction, so that it can be a return address.

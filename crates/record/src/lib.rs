@@ -30,18 +30,22 @@
 //! ```
 
 mod address_space;
+mod category;
 mod clock;
+mod code_map;
 mod coverage;
 mod fold;
 mod function_names;
 mod image;
 mod kernel_names;
+mod kernel_part;
 mod lua_stack;
 mod lua_vm;
 mod native_names;
 mod plan;
 mod process;
 mod programs;
+mod requests;
 mod session;
 mod state;
 mod sys;

@@ -153,6 +153,22 @@ impl<'a> Programs<'a> {
         Ok(())
     }
 
+    /// Counts the calls of the function at an offset of a program file, in whichever recorded process.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn count_requests(&mut self, program: &str, offset: usize) -> Result<(), libbpf_rs::Error> {
+        const ANY_PROCESS: i32 = -1;
+        let link = self.skeleton.progs.on_request_freed.attach_uprobe(
+            false,
+            ANY_PROCESS,
+            program,
+            offset,
+        )?;
+        self.links.push(link);
+        Ok(())
+    }
+
     /// Begins the off-CPU accounts of all threads of the targets that have none, and brings the run times of the others up to
     /// date. Without this a thread that does not leave its core, or that sleeps through the recording, would have no account.
     ///

@@ -1,7 +1,7 @@
 //! A recording from its first to its last sample.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,13 +9,14 @@ use std::time::Duration;
 use throughline_profile::{Capture, CaptureKind, Profile, SampleKind};
 use throughline_target::MemoryError;
 use throughline_units::Nanos;
-use throughline_wire::{ProcessRecord, TargetEntry, ThreadAccount};
+use throughline_wire::{Counter, ProcessRecord, TargetEntry, ThreadAccount};
 
 use crate::clock::Clocks;
 use crate::coverage::ProgramFiles;
 use crate::plan::{PlanError, RecordPlan};
 use crate::process::{self, Process};
 use crate::programs::{ObjectMemory, Programs, ProgramsError};
+use crate::requests::Requests;
 use crate::state::State;
 use crate::sys;
 
@@ -174,11 +175,12 @@ pub fn record_with(
     let start = state.borrow_mut().read_names_and_begin();
     programs.set_interrupt_entry(&state.borrow().folder.interrupt_entry());
     programs.attach(plan)?;
+    let mut requests = Requests::new();
     let ring = programs.ring({
         let state = Rc::clone(&state);
         move |bytes| state.borrow_mut().consume(bytes)
     })?;
-    tell_targets(&programs, &state)?;
+    tell_targets(&mut programs, &state, &mut requests)?;
     watch_parents(&programs, &mut clocks, plan)?;
     watch_targets(&programs, &mut clocks, plan, &plan.pids, &state)?;
     if clocks.per_core() {
@@ -200,7 +202,7 @@ pub fn record_with(
         if now - asked >= TARGETS_INTERVAL {
             asked = now;
             for pid in join_targets(keeper, &state) {
-                let watched = tell_targets(&programs, &state)
+                let watched = tell_targets(&mut programs, &state, &mut requests)
                     .and_then(|()| watch_targets(&programs, &mut clocks, plan, &[pid], &state));
                 if let Err(error) = watched {
                     // The others are worth recording all the same.
@@ -210,7 +212,7 @@ pub fn record_with(
                 }
             }
         }
-        if let Err(error) = tell_targets(&programs, &state) {
+        if let Err(error) = tell_targets(&mut programs, &state, &mut requests) {
             failure = Some(error);
             break;
         }
@@ -218,7 +220,9 @@ pub fn record_with(
         if now - flushed >= FLUSH_INTERVAL {
             flushed = now;
             s.processes.values_mut().for_each(Process::read_cpu_time);
-            s.account(&programs.counters(), false);
+            let counters = programs.counters();
+            s.account(&counters, false);
+            s.folder.profile.capture.requests = requests.result(finished(&counters));
             if let Err(error) = keeper.flush(&mut s.folder.profile) {
                 failure = Some(RecordError::Keeper(error));
                 break;
@@ -264,6 +268,7 @@ pub fn record_with(
         .into_inner();
     state.account(&counters, true);
     let capture = &mut state.folder.profile.capture;
+    capture.requests = requests.result(finished(&counters));
     capture.duration = end - start;
     capture.complete = failure.is_none();
     if let Some(failure) = failure {
@@ -348,8 +353,19 @@ fn watch_targets(
     Ok(())
 }
 
-/// Tells the BPF program of processes and VMs that are new.
-fn tell_targets(programs: &Programs<'_>, state: &Rc<RefCell<State>>) -> Result<(), RecordError> {
+fn finished(counters: &BTreeMap<Counter, u64>) -> u64 {
+    counters
+        .get(&Counter::RequestsFinished)
+        .copied()
+        .unwrap_or(0)
+}
+
+/// Tells the BPF program of processes and VMs that are new, and counts the requests of their programs.
+fn tell_targets(
+    programs: &mut Programs<'_>,
+    state: &Rc<RefCell<State>>,
+    requests: &mut Requests,
+) -> Result<(), RecordError> {
     let (changed, events) = {
         let mut s = state.borrow_mut();
         (
@@ -360,6 +376,7 @@ fn tell_targets(programs: &Programs<'_>, state: &Rc<RefCell<State>>) -> Result<(
     let s = state.borrow();
     for pid in changed {
         if let Some(process) = s.processes.get(&pid) {
+            requests.watch(programs, process);
             programs
                 .set_target(pid, &process.entry())
                 .map_err(|source| RecordError::TargetTable { pid, source })?;

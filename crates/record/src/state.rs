@@ -83,7 +83,10 @@ impl State {
             process.facts.joined = Nanos(0);
             for mapped in process.space.images() {
                 // A file without names says so again at its first sample.
-                let _ = mapped.image.as_ref().map(|image| image.symbols().is_ok());
+                let _ = mapped
+                    .image
+                    .as_ref()
+                    .map(|image| image.code_map(&mapped.path));
             }
         }
         self.start = sys::monotonic();

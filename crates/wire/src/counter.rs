@@ -51,4 +51,6 @@ counters! {
     ThreadTableFull = 11, "thread_table_full";
     /// A child of a target could not become one: the table of targets is full.
     TargetTableFull = 12, "target_table_full";
+    /// Requests that targets gave back.
+    RequestsFinished = 13, "requests_finished";
 }

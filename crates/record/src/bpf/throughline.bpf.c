@@ -14,6 +14,7 @@
 #include "namespace.h"
 #include "lua.h"
 #include "capture.h"
+#include "requests.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
