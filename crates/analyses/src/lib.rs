@@ -13,4 +13,21 @@
 //! ```
 
 pub mod check;
+pub mod path;
 pub mod rank;
+
+mod categories;
+mod per_request;
+mod shown;
+
+pub use categories::{Bound, CategoryRow, SubsystemRow, Uncategorised};
+pub use per_request::Requests;
+
+/// A part of a whole; 0 of nothing is 0, never NaN.
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}

@@ -4,7 +4,10 @@
 //! - *native self*: the sample's innermost frame of machine code (program, kernel, interpreter, JIT), looking
 //!   through Lua frames. Share of all samples of the kind.
 //! - *Lua self*: the sample's innermost Lua frame, whatever C code it has called since: a table look-up in C
-//!   that a Lua line asks for is self of that Lua function. Share of the samples with Lua context.
+//!   that a Lua line asks for is self of that Lua function. Share of the samples with Lua context. How much of it is C, and how much
+//!   the function's own bytecode (interpreted or compiled), stands beside it.
+//! - *category*: what sort of code the sample was in ([`crate::CategoryRow`]). Share of all samples; the shares sum to 1.
+//! - *per request*: the CPU time that the samples stand for, divided by the requests that were counted beside them.
 //! - *inclusive*: the sample holds the function anywhere; recursion counts once. Same denominators.
 //! - A function is what [`throughline_profile::Function`] says; a line is a function and a line in it. The line of
 //!   a built-in function (`string.find`) is the Lua line that called it.
@@ -18,6 +21,7 @@
 //! - a share is where samples landed, not what removing the code is worth;
 //! - shares of Lua rows and of native rows have different denominators: they must not be subtracted or divided;
 //! - a small share may be paid often: the rank does not know how many calls a request makes;
+//! - cost per request is an average over all requests of all targets, and leaves out lost samples;
 //! - code that is inlined into a JIT trace appears as the function that the recorder could see;
 //! - a symbol without a row may still have run between samples.
 
@@ -32,8 +36,15 @@ use throughline_profile::{CaptureKind, Ledger, Measure, Profile, Sample};
 
 pub use off_cpu::{OffCpuDenominators, OffCpuRank, WaitRow, Waits, WakerRow};
 pub use on_cpu::{OnCpuDenominators, OnCpuRank};
-pub use rows::{LineRow, LuaRow, NativeRow, Omitted, SampleCost, ShareOf, WaitCost, WithoutLua};
+pub use rows::{
+    InC, LineRow, LuaRow, NativeRow, Omitted, SampleCost, ShareOf, WaitCost, WithoutLua,
+};
 pub use text::render;
+
+pub(crate) use on_cpu::is_in_vm;
+pub(crate) use rows::place;
+
+use crate::share;
 
 /// Fewest on-CPU samples that are ranked. At 100 samples the 95 % interval of a share is up to 10 points to
 /// either side (1 / sqrt(n)); below, the order of the rows is noise.
@@ -195,6 +206,11 @@ fn heading(profile: &Profile, plan: RankPlan) -> Heading {
     }
 }
 
+/// The ledger of the running threads.
+pub(crate) fn on_cpu_ledger(profile: &Profile) -> Ledger {
+    ledger(profile, CaptureKind::OnCpu)
+}
+
 /// The ledger of the kind; the common one where a profile keeps only that (a converted foreign file).
 fn ledger(profile: &Profile, kind: CaptureKind) -> Ledger {
     let own = match kind {
@@ -205,15 +221,6 @@ fn ledger(profile: &Profile, kind: CaptureKind) -> Ledger {
         profile.ledger.clone()
     } else {
         own.clone()
-    }
-}
-
-/// A part of a whole; 0 of nothing is 0, never NaN.
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 / whole as f64
     }
 }
 

@@ -249,7 +249,7 @@ fn the_documents_fields_are_there_and_every_null_has_its_reason() {
     assert!(report["tool"].is_string());
     assert_eq!(
         report["lua"][0]["us_per_request_reason"],
-        "requests were not counted"
+        "requests were not counted when this was recorded"
     );
     check_nulls(&report);
     check_nulls(&json_of(&blocked().profile, OFF_CPU));

@@ -22,6 +22,7 @@ A first look at a gateway:
   throughline check  --name nginx --for 10s
   throughline record --name nginx --for 30s -o case.tl
   throughline rank   case.tl
+  throughline path   case.tl run_global_rules
   throughline flame  case.tl -o flame.html";
 
 #[derive(Debug, Subcommand)]
@@ -34,6 +35,8 @@ pub enum Verb {
     Captures(CapturesArgs),
     /// Rank functions, lines and waits by where the samples landed
     Rank(RankArgs),
+    /// Roll one function up over all its stacks and request phases, C included, per request
+    Path(PathArgs),
     /// Write a flame graph: an offline page, an SVG, or folded text
     Flame(FlameArgs),
     /// Write a capture in another tool's format
@@ -131,6 +134,9 @@ pub struct RecordArgs {
     /// Most bytes of a thread's stack that are copied for one sample [default: the most possible]
     #[arg(long, value_name = "BYTES")]
     pub stack_bytes: Option<u32>,
+    /// Count requests by asking a stub_status or Prometheus page before and after, instead of a probe on nginx
+    #[arg(long, value_name = "URL")]
+    pub requests_from: Option<String>,
     /// Do not record the processes that the targets start
     #[arg(long)]
     pub no_follow: bool,
@@ -178,6 +184,31 @@ pub struct RankArgs {
     /// Order by inclusive share instead of self share
     #[arg(long)]
     pub inclusive: bool,
+    /// Only samples of this process
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// Most rows of each list; 0 for all
+    #[arg(long, value_name = "ROWS", default_value_t = 20)]
+    pub limit: usize,
+    #[command(flatten)]
+    pub voice: VoiceArgs,
+}
+
+#[derive(Debug, Arguments)]
+#[command(
+    after_help = "Examples:\n  throughline path case.tl run_global_rules\n  throughline path case.tl plugin.lua:578 --json\n\n\
+        Exit code 1: no function matches; 3: too few samples."
+)]
+pub struct PathArgs {
+    /// The case file
+    #[arg(value_name = "CASE")]
+    pub case: PathBuf,
+    /// A function: its name, source:line, or a part of either (all that match are taken together)
+    #[arg(value_name = "FUNCTION", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub function: String,
+    /// Number of the capture [default: the newest]
+    #[arg(long, value_name = "N")]
+    pub capture: Option<u32>,
     /// Only samples of this process
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,

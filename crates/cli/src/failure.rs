@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
+use throughline_analyses::path::PathError;
 use throughline_analyses::rank::NotEnoughData;
 use throughline_profile::escape;
 use throughline_store::StoreError;
@@ -67,7 +68,9 @@ pub fn is_too_few_data(error: &anyhow::Error) -> bool {
 }
 
 fn says_too_few_data(cause: &(dyn std::error::Error + 'static)) -> bool {
-    cause.is::<NotEnoughData>() || cause.is::<TooFewData>()
+    cause.is::<NotEnoughData>()
+        || cause.is::<TooFewData>()
+        || matches!(cause.downcast_ref(), Some(PathError::TooFew { .. }))
 }
 
 /// The causes in one sentence. Many errors tell their cause in their own words, and then it is not said again.

@@ -38,6 +38,7 @@ fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Record(args) => verbs::record::run(*args),
         Verb::Captures(args) => verbs::captures::run(&args),
         Verb::Rank(args) => verbs::rank::run(&args),
+        Verb::Path(args) => verbs::path::run(&args),
         Verb::Flame(args) => verbs::flame::run(&args),
         Verb::Export(args) => verbs::export::run(&args),
         Verb::Lab(args) => verbs::lab::run(args.verb),

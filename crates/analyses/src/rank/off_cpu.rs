@@ -10,8 +10,11 @@ use throughline_profile::{
     SampleKind, StackId, StackWeights, ThreadId,
 };
 
-use super::rows::{self, LineRow, LuaRow, NativeRow, Omitted, ShareOf, WaitCost, WithoutLua};
+use super::rows::{
+    self, LineRow, LuaRow, LuaWeights, NativeRow, Omitted, ShareOf, WaitCost, Whole, WithoutLua,
+};
 use super::{Heading, RankPlan, boundaries, heading, ledger, samples_of, share};
+use crate::per_request::PerRequest;
 
 /// What the ranking does not prove.
 const BOUNDARIES: [&str; 4] = [
@@ -224,9 +227,18 @@ pub(super) fn rank(profile: &Profile, plan: RankPlan) -> OffCpuRank {
     }
 
     let (blocked, lua_context) = (denominators.blocked_ns, denominators.lua_context_ns);
-    let (lua, omitted_lua) = rows::lua(profile, plan, &with_lua, lua_context);
-    let (lines, omitted_lines) = rows::lines(profile, plan, &with_lua, lua_context);
-    let (native, omitted_native) = rows::native(profile, plan, &all, blocked, |frame| {
+    let per_request = PerRequest::none("waits are not counted per request");
+    let whole = |weight| Whole {
+        weight,
+        per_request: &per_request,
+    };
+    let lua_weights = LuaWeights {
+        all: with_lua,
+        in_lua: None,
+    };
+    let (lua, omitted_lua) = rows::lua(profile, plan, &lua_weights, &whole(lua_context));
+    let (lines, omitted_lines) = rows::lines(profile, plan, &lua_weights, &whole(lua_context));
+    let (native, omitted_native) = rows::native(profile, plan, &all, &whole(blocked), |frame| {
         is_plumbing(profile, frame)
     });
     let (waits, omitted_waits) = waits.rows(profile, plan, blocked);

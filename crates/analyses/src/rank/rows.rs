@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::hash::Hash;
 
 use serde::Serialize;
 use throughline_profile::{
@@ -9,6 +10,7 @@ use throughline_profile::{
 };
 
 use super::{RankBy, RankPlan, share};
+use crate::per_request::PerRequest;
 
 /// Which total the shares of each list are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -44,7 +46,7 @@ pub struct SampleCost {
     /// Self time per request in us.
     pub us_per_request: Option<f64>,
     /// Why there is none.
-    pub us_per_request_reason: Option<&'static str>,
+    pub us_per_request_reason: Option<String>,
 }
 
 /// Cost in blocked time.
@@ -60,31 +62,66 @@ pub struct WaitCost {
     pub inclusive_share: f64,
 }
 
-/// How a cost is told, given its denominator.
+/// Denominators of a list.
+pub(super) struct Whole<'a> {
+    /// Weight of which the shares are.
+    pub(super) weight: u64,
+    /// What a sample costs a request.
+    pub(super) per_request: &'a PerRequest,
+}
+
+/// How a cost is told, given its denominators.
 pub(super) trait FromCost {
-    fn from_cost(cost: Cost, whole: u64) -> Self;
+    fn from_cost(cost: Cost, whole: &Whole<'_>) -> Self;
 }
 
 impl FromCost for SampleCost {
-    fn from_cost(cost: Cost, whole: u64) -> Self {
+    fn from_cost(cost: Cost, whole: &Whole<'_>) -> Self {
+        let (us_per_request, us_per_request_reason) = whole.per_request.cost(cost.self_weight);
         Self {
             self_samples: cost.self_weight,
-            self_share: share(cost.self_weight, whole),
+            self_share: share(cost.self_weight, whole.weight),
             inclusive_samples: cost.inclusive,
-            inclusive_share: share(cost.inclusive, whole),
-            us_per_request: None,
-            us_per_request_reason: Some("requests were not counted"),
+            inclusive_share: share(cost.inclusive, whole.weight),
+            us_per_request,
+            us_per_request_reason,
         }
     }
 }
 
 impl FromCost for WaitCost {
-    fn from_cost(cost: Cost, whole: u64) -> Self {
+    fn from_cost(cost: Cost, whole: &Whole<'_>) -> Self {
         Self {
             self_blocked_ns: cost.self_weight,
-            self_share: share(cost.self_weight, whole),
+            self_share: share(cost.self_weight, whole.weight),
             inclusive_blocked_ns: cost.inclusive,
-            inclusive_share: share(cost.inclusive, whole),
+            inclusive_share: share(cost.inclusive, whole.weight),
+        }
+    }
+}
+
+/// How the self weight of a Lua row splits: its own bytecode, and the C code that it caused (table look-ups, allocation, steps of the
+/// collector, system calls).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct InC {
+    /// Self samples in the interpreter or in JIT code.
+    pub self_in_lua_samples: u64,
+    /// Their share, of the same total as the self share.
+    pub self_in_lua_share: f64,
+    /// Self samples in C code and in the kernel.
+    pub self_in_c_samples: u64,
+    /// Their share, of the same total as the self share.
+    pub self_in_c_share: f64,
+}
+
+impl InC {
+    fn of(self_weight: u64, in_lua: u64, whole: u64) -> Self {
+        let in_c = self_weight.saturating_sub(in_lua);
+        Self {
+            self_in_lua_samples: in_lua,
+            self_in_lua_share: share(in_lua, whole),
+            self_in_c_samples: in_c,
+            self_in_c_share: share(in_c, whole),
         }
     }
 }
@@ -103,6 +140,9 @@ pub struct LuaRow<C> {
     /// What it costs.
     #[serde(flatten)]
     pub cost: C,
+    /// How much of its self weight is C; only for running threads.
+    #[serde(flatten)]
+    pub in_c: Option<InC>,
 }
 
 /// A line of a Lua function.
@@ -117,6 +157,9 @@ pub struct LineRow<C> {
     /// What it costs.
     #[serde(flatten)]
     pub cost: C,
+    /// How much of its self weight is C; only for running threads.
+    #[serde(flatten)]
+    pub in_c: Option<InC>,
 }
 
 /// A function of machine code.
@@ -132,6 +175,8 @@ pub struct NativeRow<C> {
     pub module_reason: Option<&'static str>,
     /// Path of its module as the process saw it.
     pub module_path: Option<String>,
+    /// Why there is no path.
+    pub module_path_reason: Option<&'static str>,
     /// Why it has no real name.
     pub name_reason: Option<String>,
     /// What it costs.
@@ -166,18 +211,52 @@ impl WithoutLua {
     }
 }
 
+/// Weights of the samples with Lua context; `in_lua` holds those that were in the VM itself, where that is looked at.
+pub(super) struct LuaWeights {
+    pub(super) all: StackWeights,
+    pub(super) in_lua: Option<StackWeights>,
+}
+
+impl LuaWeights {
+    /// Self weight of each group in the VM itself.
+    fn self_in_lua<K: Clone + Eq + Hash + Ord>(
+        &self,
+        profile: &Profile,
+        groups: &Groups<K>,
+    ) -> Option<BTreeMap<K, u64>> {
+        let rolled = groups.roll_up(&profile.stacks, self.in_lua.as_ref()?);
+        Some(
+            rolled
+                .into_iter()
+                .map(|(key, cost)| (key, cost.self_weight))
+                .collect(),
+        )
+    }
+}
+
+fn in_c<K: Ord>(
+    in_lua: Option<&BTreeMap<K, u64>>,
+    key: &K,
+    cost: Cost,
+    whole: &Whole<'_>,
+) -> Option<InC> {
+    let in_lua = in_lua?.get(key).copied().unwrap_or(0);
+    Some(InC::of(cost.self_weight, in_lua, whole.weight))
+}
+
 /// Lua functions, by the samples with Lua context.
 pub(super) fn lua<C: FromCost>(
     profile: &Profile,
     plan: RankPlan,
-    weights: &StackWeights,
-    whole: u64,
+    weights: &LuaWeights,
+    whole: &Whole<'_>,
 ) -> (Vec<LuaRow<C>>, usize) {
     let groups = Groups::by(&profile.frames, |frame| {
         frame.kind.is_lua().then(|| Function::of(frame))
     });
+    let in_lua = weights.self_in_lua(profile, &groups);
     let rows = groups
-        .roll_up(&profile.stacks, weights)
+        .roll_up(&profile.stacks, &weights.all)
         .into_iter()
         .map(|(function, cost)| {
             let (source, source_reason) = place(profile, function.source, function.first_line);
@@ -187,6 +266,7 @@ pub(super) fn lua<C: FromCost>(
                 source,
                 source_reason,
                 cost: C::from_cost(cost, whole),
+                in_c: in_c(in_lua.as_ref(), &function, cost, whole),
             };
             (cost, row)
         })
@@ -198,14 +278,15 @@ pub(super) fn lua<C: FromCost>(
 pub(super) fn lines<C: FromCost>(
     profile: &Profile,
     plan: RankPlan,
-    weights: &StackWeights,
-    whole: u64,
+    weights: &LuaWeights,
+    whole: &Whole<'_>,
 ) -> (Vec<LineRow<C>>, usize) {
     let groups = Groups::by(&profile.frames, |frame| {
         (frame.kind == FrameKind::Lua).then(|| (Function::of(frame), frame.line))
     });
+    let in_lua = weights.self_in_lua(profile, &groups);
     let rows = groups
-        .roll_up(&profile.stacks, weights)
+        .roll_up(&profile.stacks, &weights.all)
         .into_iter()
         .map(|((function, line), cost)| {
             let (source, source_reason) = place(profile, function.source, line);
@@ -214,6 +295,7 @@ pub(super) fn lines<C: FromCost>(
                 source,
                 source_reason,
                 cost: C::from_cost(cost, whole),
+                in_c: in_c(in_lua.as_ref(), &(function, line), cost, whole),
             };
             (cost, row)
         })
@@ -226,7 +308,7 @@ pub(super) fn native<C: FromCost>(
     profile: &Profile,
     plan: RankPlan,
     weights: &StackWeights,
-    whole: u64,
+    whole: &Whole<'_>,
     is_plumbing: impl Fn(&Frame) -> bool,
 ) -> (Vec<NativeRow<C>>, usize) {
     let mut name_reasons: BTreeMap<Function, StringId> = BTreeMap::new();
@@ -253,6 +335,7 @@ pub(super) fn native<C: FromCost>(
                 module: path.map(|path| file_name(path).to_owned()),
                 module_reason: path.is_none().then_some("not mapped from a file"),
                 module_path: path.map(str::to_owned),
+                module_path_reason: path.is_none().then_some("not mapped from a file"),
                 name_reason: name_reasons
                     .get(&function)
                     .map(|&reason| profile.strings.get(reason).to_owned()),
@@ -265,7 +348,7 @@ pub(super) fn native<C: FromCost>(
 }
 
 /// Chunk name and line, or why there is none.
-pub(super) fn place(
+pub(crate) fn place(
     profile: &Profile,
     source: Option<StringId>,
     line: u32,

@@ -3,16 +3,14 @@
 use std::fmt::Write as _;
 
 use throughline_evidence::Boundary;
-use throughline_profile::{FrameKind, escape};
+use throughline_profile::FrameKind;
 use throughline_units::Nanos;
 
 use super::{
-    Heading, LineRow, LuaRow, NativeRow, OffCpuRank, OnCpuRank, RankBy, RankReport, SampleCost,
-    WaitCost, WaitRow, WithoutLua, share,
+    Heading, InC, LineRow, LuaRow, NativeRow, OffCpuRank, OnCpuRank, RankBy, RankReport,
+    SampleCost, WaitCost, WaitRow, WithoutLua, share,
 };
-
-/// Longest name or place that is printed whole, in characters: a Lua chunk loaded from a string is named by its text.
-const LONGEST_NAME: usize = 100;
+use crate::shown::{percent, shown};
 
 /// The report as text that ends with a newline.
 #[must_use]
@@ -31,6 +29,13 @@ fn on_cpu(report: &OnCpuRank) -> String {
         of.samples,
         report.heading.rate_hz
     );
+    crate::categories::table(
+        &mut out,
+        &report.categories,
+        &report.uncategorised,
+        of.samples,
+    );
+    crate::per_request::line(&mut out, &of.requests);
     let columns = ["self", "samples", "incl", "samples"];
     let order = order(report.heading.by);
     table(
@@ -285,13 +290,30 @@ fn lua<C>(row: &LuaRow<C>) -> String {
         ""
     };
     format!(
-        "{}{builtin}",
-        with_place(&row.function, row.source.as_deref())
+        "{}{builtin}{}",
+        with_place(&row.function, row.source.as_deref()),
+        in_c(row.in_c.as_ref())
+    )
+}
+
+/// How much of the self share is C, where that is known and not nothing.
+fn in_c(split: Option<&InC>) -> String {
+    let Some(split) = split.filter(|split| split.self_in_c_samples > 0) else {
+        return String::new();
+    };
+    format!(
+        "  ({} own, {} in C)",
+        percent(split.self_in_lua_share),
+        percent(split.self_in_c_share)
     )
 }
 
 fn line<C>(row: &LineRow<C>) -> String {
-    with_place(&row.function, row.source.as_deref())
+    format!(
+        "{}{}",
+        with_place(&row.function, row.source.as_deref()),
+        in_c(row.in_c.as_ref())
+    )
 }
 
 fn with_place(function: &str, source: Option<&str>) -> String {
@@ -308,18 +330,6 @@ fn native<C>(row: &NativeRow<C>) -> String {
         let _ = write!(text, "  (no name: {})", shown(reason));
     }
     text
-}
-
-/// A foreign name, harmless and of bounded length.
-fn shown(name: &str) -> String {
-    match name.char_indices().nth(LONGEST_NAME) {
-        Some((end, _)) => format!("{}...", escape(name.get(..end).unwrap_or(name))),
-        None => escape(name).into_owned(),
-    }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
 }
 
 fn without_lua(out: &mut String, without: &WithoutLua, unit: impl Fn(u64) -> String) {

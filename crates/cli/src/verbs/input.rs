@@ -12,7 +12,12 @@ use crate::output::Voice;
 
 /// Loads the capture that was asked for.
 pub fn load(args: &CaptureArgs) -> Result<Loaded> {
-    Ok(Case::open_read_only(&args.case)?.load(args.capture)?)
+    load_of(&args.case, args.capture)
+}
+
+/// Loads one capture of a case; the newest without a number.
+pub fn load_of(case: &Path, capture: Option<u32>) -> Result<Loaded> {
+    Ok(Case::open_read_only(case)?.load(capture)?)
 }
 
 /// A result of a capture; that there are too few data for one is the damage's doing where there is damage.

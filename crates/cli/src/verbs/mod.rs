@@ -5,6 +5,7 @@ pub mod check;
 pub mod export;
 pub mod flame;
 pub mod lab;
+pub mod path;
 pub mod rank;
 pub mod record;
 

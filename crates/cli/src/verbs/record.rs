@@ -7,6 +7,7 @@ mod keeper;
 mod launch;
 mod nameless;
 mod plan;
+mod status_page;
 mod summary;
 mod text;
 
@@ -25,6 +26,7 @@ use case_file::CaseFile;
 use keeper::{CaseKeeper, Rescan, Watch};
 use launch::Launched;
 use plan::{Plan, Subject};
+use status_page::PageRequests;
 use summary::Summary;
 
 pub use launch::run_when_recorded;
@@ -50,6 +52,7 @@ pub fn run(args: RecordArgs) -> Result<Outcome> {
         interrupts,
         program: launched,
         rescan: rescan(&plan),
+        requests: plan.requests_from.clone().map(PageRequests::new),
     };
     let mut keeper = CaseKeeper::new(&case, capture.clone(), watch);
     let result = record_living(&plan, &targets, files, capture, &mut keeper);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use throughline_profile::{LuaContext, Target};
+use throughline_profile::{LuaContext, RequestCount, Target};
 
 use super::counts::KindCounts;
 use super::keeper::EndedBy;
@@ -39,8 +39,6 @@ pub fn document(summary: &Summary) -> Value {
             "incomplete": summary.stacks.incomplete,
             "incomplete_share": summary.stacks.incomplete_share(),
         },
-        "requests": null,
-        "requests_reason": "requests are not counted by this version",
         "recorder": {
             "cpu_ns": capture.recorder_cpu.0,
             "cpu_share_of_core": summary.recorder_cpu_share(),
@@ -50,6 +48,15 @@ pub fn document(summary: &Summary) -> Value {
         "ledger_off_cpu": capture.ledger_off_cpu,
         "warnings": capture.warnings,
     });
+    match &capture.requests {
+        RequestCount::Counted { count, source } => {
+            document["requests"] = json!({"count": count, "source": source});
+        }
+        RequestCount::NotCounted { reason } => {
+            document["requests"] = Value::Null;
+            document["requests_reason"] = json!(reason);
+        }
+    }
     let mut bpf = json!({});
     let no_sample = "no on-CPU sample was taken";
     put(

@@ -10,6 +10,7 @@ use throughline_store::{CaptureWriter, StoreError};
 use super::case_file::CaseFile;
 use super::counts::Counts;
 use super::launch::{Launched, ProgramEnd};
+use super::status_page::PageRequests;
 use crate::output::ProgressLine;
 use crate::signals::Interrupts;
 use crate::verbs::targets::Selection;
@@ -69,6 +70,7 @@ pub struct Watch {
     pub interrupts: Interrupts,
     pub program: Option<Launched>,
     pub rescan: Option<Rescan>,
+    pub requests: Option<PageRequests>,
 }
 
 /// The keeper of one recording.
@@ -82,6 +84,7 @@ pub struct CaseKeeper<'a> {
     interrupts: Interrupts,
     program: Option<Launched>,
     rescan: Option<Rescan>,
+    requests: Option<PageRequests>,
     counts: Counts,
     ended_by: Option<EndedBy>,
 }
@@ -97,6 +100,7 @@ impl<'a> CaseKeeper<'a> {
             interrupts: watch.interrupts,
             program: watch.program,
             rescan: watch.rescan,
+            requests: watch.requests,
             counts: Counts::default(),
             ended_by: None,
         }
@@ -136,6 +140,9 @@ impl<'a> CaseKeeper<'a> {
     pub fn finish(mut self, mut recorded: Recorded, plan: &RecordPlan) -> anyhow::Result<Finished> {
         if let Some(refused) = self.refused.take() {
             return Err(refused.into());
+        }
+        if let Some(requests) = &mut self.requests {
+            recorded.profile.capture.requests = requests.finish();
         }
         let writer = self.writer()?;
         writer.finish(&mut recorded.profile)?;
@@ -189,6 +196,9 @@ impl<'a> CaseKeeper<'a> {
 
 impl Keeper for CaseKeeper<'_> {
     fn flush(&mut self, profile: &mut Profile) -> Result<(), Box<dyn Error + Send + Sync>> {
+        if let Some(requests) = &self.requests {
+            profile.capture.requests = requests.so_far();
+        }
         let mut counts = self.counts.clone();
         counts.add(profile);
         self.writer()?.flush(profile)?;
@@ -201,6 +211,9 @@ impl Keeper for CaseKeeper<'_> {
         if let Err(refused) = self.writer() {
             self.refused = Some(refused);
             return false;
+        }
+        if let Some(requests) = &mut self.requests {
+            requests.begin();
         }
         if let Some(program) = &mut self.program {
             // Called for the first time once everything is attached.

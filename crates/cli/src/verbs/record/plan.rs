@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use rustix::fs::{Access, access};
 use throughline_record::RecordPlan;
 
+use super::status_page::StatusPage;
 use crate::args::RecordArgs;
 use crate::output::Voice;
 use crate::verbs::targets::Selection;
@@ -18,6 +19,8 @@ pub struct Plan {
     /// Without the process ids, which are found last.
     pub record: RecordPlan,
     pub case: PathBuf,
+    /// Where to ask for the number of requests, instead of counting them.
+    pub requests_from: Option<StatusPage>,
     pub voice: Voice,
 }
 
@@ -64,6 +67,11 @@ impl Plan {
         };
         // What is allowed and worth a warning comes back with the capture.
         record.check()?;
+        let requests_from = args
+            .requests_from
+            .as_deref()
+            .map(StatusPage::parse)
+            .transpose()?;
         let subject = if is_command {
             must_be_program(&args.command[0])?;
             Subject::Command(args.command)
@@ -74,6 +82,7 @@ impl Plan {
             subject,
             record,
             case: args.output,
+            requests_from,
             voice,
         })
     }

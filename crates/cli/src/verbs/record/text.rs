@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use throughline_profile::{CaptureKind, Ledger, LuaContext, Target, escape};
+use throughline_profile::{CaptureKind, Ledger, LuaContext, RequestCount, Target, escape};
 use throughline_units::Nanos;
 
 use super::counts::KindCounts;
@@ -59,6 +59,7 @@ pub fn text(summary: &Summary, voice: Voice) -> String {
             .collect();
         let _ = writeln!(out, "flagged  {}", flags.join(", "));
     }
+    requests(&mut out, &capture.requests);
     cost(&mut out, summary);
     stacks(&mut out, summary);
     for warning in &capture.warnings {
@@ -66,6 +67,17 @@ pub fn text(summary: &Summary, voice: Voice) -> String {
     }
     next(&mut out, summary, &path);
     out
+}
+
+fn requests(out: &mut String, requests: &RequestCount) {
+    let _ = match requests {
+        RequestCount::Counted { count, source } => {
+            writeln!(out, "requests {count}, counted by {}", escape(source))
+        }
+        RequestCount::NotCounted { reason } => {
+            writeln!(out, "requests not counted: {}", escape(reason))
+        }
+    };
 }
 
 fn kinds(summary: &Summary) -> String {
