@@ -35,13 +35,16 @@ mod process;
 
 pub use fixture::FixtureMemory;
 pub use luajit::{
-    FastFunctionNames, FrameFunction, FunctionLayout, GlobalLayout, Handler, HandlerKind,
-    HandlersError, InterpreterError, JitLayout, JitParams, Layout, LinkType, LuaLibrary,
-    MachineCode, NoLine, Opcodes, Origin, Prototype, PrototypeError, PrototypeLayout, References,
-    SCAN_LIMIT, Snapshot, SnapshotFrame, Snapshots, StringLayout, ThreadLayout, Trace, TraceError,
-    TraceLayout, Vm, VmReject, VmScan, bytecode_start, fast_function_names, find_vms, handlers,
-    identify_library, interpreter_range, machine_code, prototype, snapshots, trace, trace_at,
-    trace_count,
+    ABORTS_TO_GIVE_UP, Callee, Census, CensusTrace, CopiedMemory, FastFunctionNames, FlushCause,
+    FrameFunction, FunctionLayout, GlobalLayout, Handler, HandlerKind, HandlersError, HeapSurvey,
+    InterpreterError, JitEvent, JitLayout, JitParameter, JitParams, JitPulse, JitWatch, Layout,
+    LinkType, LuaLibrary, MachineCode, MachineCodeUse, NoLine, Opcodes, Origin, Parameters, Part,
+    Patched, Penalty, Place, Prototype, PrototypeError, PrototypeLayout, PulseSlot, References,
+    SCAN_LIMIT, Snapshot, SnapshotFrame, Snapshots, StartSummary, StringLayout, SurveyEnd,
+    ThreadLayout, Trace, TraceError, TraceLayout, Vm, VmReject, VmScan, WatchedStart, abort_reason,
+    bytecode_start, calls, census, derived_aborts, fast_function_names, find_vms, handlers,
+    identify_library, interpreter_range, jit_parameters, jit_pulse, machine_code, place_of,
+    prototype, snapshots, trace, trace_at, trace_count,
 };
 pub use maps::{Mapping, Maps, Permissions, find_mapping, parse_maps};
 pub use memory::{Memory, MemoryError};

@@ -68,7 +68,7 @@ const BYTECODES: &str = "\
 const BIT_OPERATORS: &str = "BNOT BAND BOR BXOR BSHL BSHR BSAR";
 
 /// The last bytecodes.
-const FUNCTION_HEADERS: &str = "FUNCF IFUNCF JFUNCF FUNCV IFUNCV JFUNCV FUNCC FUNCCW";
+pub(super) const FUNCTION_HEADERS: &str = "FUNCF IFUNCF JFUNCF FUNCV IFUNCV JFUNCV FUNCC FUNCCW";
 
 /// Fast functions written in assembler, in the order of the library sources (`LJLIB_ASM` in
 /// lib_base.c, lib_math.c, lib_bit.c, lib_string.c), which is that of the dispatch table.
@@ -166,7 +166,7 @@ fn entries(
     Ok(entries)
 }
 
-fn bytecode_names(funcf: u8) -> Vec<&'static str> {
+pub(super) fn bytecode_names(funcf: u8) -> Vec<&'static str> {
     let mut names: Vec<&str> = BYTECODES.split(' ').collect();
     if usize::from(funcf) > names.len() {
         names.extend(BIT_OPERATORS.split(' '));

@@ -1,5 +1,6 @@
 //! The LuaJIT VM inside another process (x86-64, GC64), read without its help.
 
+mod census;
 mod fast_functions;
 mod handlers;
 mod interpreter;
@@ -10,6 +11,12 @@ mod scan;
 mod snapshot;
 mod trace;
 
+pub use census::{
+    ABORTS_TO_GIVE_UP, Callee, Census, CensusTrace, CopiedMemory, FlushCause, HeapSurvey, JitEvent,
+    JitParameter, JitPulse, JitWatch, MachineCodeUse, Parameters, Part, Patched, Penalty, Place,
+    PulseSlot, StartSummary, SurveyEnd, WatchedStart, abort_reason, calls, census, derived_aborts,
+    jit_parameters, jit_pulse, place_of,
+};
 pub use fast_functions::{FastFunctionNames, fast_function_names};
 pub use handlers::{Handler, HandlerKind, HandlersError, handlers};
 pub use interpreter::{InterpreterError, interpreter_range};
