@@ -13,6 +13,7 @@
 //! ```
 
 pub mod check;
+pub mod jit;
 pub mod path;
 pub mod rank;
 
