@@ -41,6 +41,8 @@ pub enum Verb {
     Flame(FlameArgs),
     /// Write a capture in another tool's format
     Export(ExportArgs),
+    /// What LuaJIT's compiler makes of a running program: traces, aborts, starts that it gave up
+    Jit(Box<JitArgs>),
     /// Published faults, reproduced by a real nginx on loopback
     Lab(LabArgs),
     /// The program that `record -- COMMAND` starts: waits until it is recorded, then becomes the command
@@ -291,6 +293,54 @@ pub struct ExportArgs {
 pub enum ExportFormat {
     /// `frame;frame weight`, root first, one stack a line, sorted
     Folded,
+}
+
+#[derive(Debug, Arguments)]
+#[command(
+    group(ArgGroup::new("target").args(["pid", "name", "cgroup"]).required(true)),
+    subcommand_negates_reqs = true,
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  throughline jit --name nginx\n  \
+        throughline jit --pid 4242 --for 30s --json > on.json\n  \
+        throughline jit diff off.json on.json\n\n\
+        The target is neither stopped nor changed. Exit code 3: no VM that can be read, or its state went on changing."
+)]
+pub struct JitArgs {
+    #[command(subcommand)]
+    pub verb: Option<JitVerb>,
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Watch for so long, tell what happened, then look [default: one look]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub window: Option<Duration>,
+    /// Time between two looks of a watch
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
+    pub interval: Duration,
+    #[command(flatten)]
+    pub voice: VoiceArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum JitVerb {
+    /// Compare two states: which starts were lost, and what they have in common
+    Diff(JitDiffArgs),
+}
+
+#[derive(Debug, Arguments)]
+#[command(
+    after_help = "Example:\n  throughline jit --name nginx --json > off.json   (then switch the feature on)\n  \
+        throughline jit --name nginx --json > on.json\n  throughline jit diff off.json on.json\n\n\
+        Exit code 1: starts are given up after that were not before."
+)]
+pub struct JitDiffArgs {
+    /// A document of `jit --json`
+    #[arg(value_name = "BEFORE")]
+    pub before: PathBuf,
+    /// A document of `jit --json`
+    #[arg(value_name = "AFTER")]
+    pub after: PathBuf,
+    #[command(flatten)]
+    pub voice: VoiceArgs,
 }
 
 #[derive(Debug, Arguments)]

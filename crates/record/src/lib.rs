@@ -52,6 +52,7 @@ mod sys;
 mod unwind;
 
 pub use coverage::{ModuleCoverage, ProgramFiles, symbol_coverage};
+pub use function_names::FunctionNames;
 pub use plan::{PlanError, RecordPlan, SAFE_DURATION, SAFE_RATE_HZ};
 pub use programs::ProgramsError;
 pub use session::{

@@ -4,6 +4,7 @@ pub mod captures;
 pub mod check;
 pub mod export;
 pub mod flame;
+pub mod jit;
 pub mod lab;
 pub mod path;
 pub mod rank;
