@@ -117,8 +117,10 @@ fn a_program_that_is_no_nginx_has_a_reason_for_its_missing_requests() {
         "record",
         "--pid",
         spinning.pid().to_string(),
+        "--rate",
+        "199",
         "--for",
-        "2s",
+        "4s",
         "-o",
         case,
         "--json"

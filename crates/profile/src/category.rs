@@ -48,11 +48,13 @@ pub enum Category {
     KernelInterrupt,
     /// Kernel: the rest.
     KernelOther,
+    /// Kernel: probes on user code, such as the one that counts requests here.
+    KernelTracing,
 }
 
 impl Category {
     /// All categories, in the order of their codes in the case file.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Interpreter,
         Self::Jit,
         Self::Gc,
@@ -72,6 +74,7 @@ impl Category {
         Self::KernelPolling,
         Self::KernelInterrupt,
         Self::KernelOther,
+        Self::KernelTracing,
     ];
 
     /// Why a running sample may have none.
@@ -108,6 +111,7 @@ impl Category {
             Self::KernelPolling => "polling",
             Self::KernelInterrupt => "interrupt",
             Self::KernelOther => "other",
+            Self::KernelTracing => "tracing",
             _ => return None,
         })
     }

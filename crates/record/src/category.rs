@@ -42,6 +42,8 @@ mod vm_state {
 /// Where `global_State` has `allocf` (lj_obj.h): first, or behind the table of strings in releases before it moved.
 const ALLOCF: [u64; 2] = [0, 16];
 
+/// Processes come and go; more allocators than this are not remembered.
+const ALLOCATORS_MAX: usize = 4096;
 /// What LuaJIT's C code may be that says nothing of itself.
 const RUNTIME_MAY_BE: CategorySet = CategorySet::EMPTY
     .with(Category::Gc)
@@ -85,7 +87,7 @@ impl Categories {
         native: &[NativeFrame],
     ) -> Classified {
         if !kernel.is_empty() {
-            return Classified::surely(self.kernel_part(profile, kernel));
+            return Classified::surely(self.kernel_part(profile, kernel, user.first()));
         }
         if record.header.in_kernel != 0 {
             return unsure(Category::KernelOther, |c| c.subsystem().is_some());
@@ -97,6 +99,9 @@ impl Categories {
         let vm = record.header.vm;
         if section.is_empty() && vm_at.is_none() {
             return unsure(Category::Other, |c| c.subsystem().is_none());
+        }
+        if self.allocators.len() >= ALLOCATORS_MAX {
+            self.allocators.clear();
         }
         let allocator = self
             .allocators
@@ -117,19 +122,23 @@ impl Categories {
     }
 
     /// Equal kernel stacks come again and again; looking at all their names each time would not.
-    fn kernel_part(&mut self, profile: &Profile, frames: &[FrameId]) -> Category {
+    fn kernel_part(
+        &mut self,
+        profile: &Profile,
+        frames: &[FrameId],
+        user: Option<&FrameId>,
+    ) -> Category {
         const KNOWN_MAX: usize = 1 << 16;
-        if let Some(&known) = self.kernel.get(frames) {
+        let key: Vec<FrameId> = frames.iter().chain(user).copied().collect();
+        if let Some(&known) = self.kernel.get(&key) {
             return known;
         }
-        let names = frames
-            .iter()
-            .map(|&frame| profile.strings.get(profile.frames.get(frame).name));
-        let part = kernel_part(names);
+        let name = |&frame: &FrameId| profile.strings.get(profile.frames.get(frame).name);
+        let part = kernel_part(frames.iter().map(name), user.map(name));
         if self.kernel.len() >= KNOWN_MAX {
             self.kernel.clear();
         }
-        self.kernel.insert(frames.to_vec(), part);
+        self.kernel.insert(key, part);
         part
     }
 }

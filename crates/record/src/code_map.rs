@@ -17,6 +17,9 @@ const CPCALL_BYTES: u64 = 128;
 /// Size up to which a function that calls the allocator does nothing else: `lj_mem_realloc` and its like take about 100 bytes,
 /// `lj_tab_resize` 500.
 const ALLOCATION_BYTES_MAX: u64 = 192;
+/// What a file exports that holds nothing but LuaJIT: its API, the linker's marks, and what OpenResty's fork exports without need
+/// (lj_ffrecord.c, lj_str_hash.c). A program has a `main` besides, and may hold anything.
+const OWN_EXPORTS: [&str; 4] = ["lua", "_", "recff_", "str_hash_"];
 /// Files with more functions than this are not looked through.
 const FUNCTIONS_MAX: usize = 1 << 20;
 
@@ -164,9 +167,9 @@ impl LuaCode {
             .filter(|&(start, _)| start == interpreter.end)
             .map(|(start, end)| start..end);
         let whole_file = export("lua_pcall").is_some()
-            && exports.iter().all(|(name, _)| {
-                name.starts_with("lua") || name.starts_with('_') || name == "main"
-            });
+            && exports
+                .iter()
+                .all(|(name, _)| OWN_EXPORTS.iter().any(|own| name.starts_with(own)));
         let graph = Graph::of(code, interpreter);
         let from_asm = graph.functions_among(direct_targets(code, interpreter.clone()));
         let compiler = cpcall.as_ref().map_or_else(FxHashSet::default, |cpcall| {

@@ -112,14 +112,21 @@ const FILES: [&str; 8] = [
     "filemap_",
 ];
 
-/// The part, from the names of the kernel's functions on the stack, innermost first.
+/// The part, from the names of the kernel's functions on the stack, innermost first, and the name of the user's function that entered it: the
+/// C library's functions are called as the system calls that they make.
 #[must_use]
-pub fn kernel_part<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Category {
+pub fn kernel_part<'a>(
+    names: impl Iterator<Item = &'a str> + Clone,
+    user: Option<&'a str>,
+) -> Category {
     let any = |prefixes: &[&str]| {
         names
             .clone()
             .any(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
     };
+    if any(&["uprobe_", "__uprobe_", "asm_exc_int3"]) {
+        return Category::KernelTracing;
+    }
     // The interrupted work has nothing to do with it, so an interrupt goes before a system call.
     if any(&INTERRUPT) {
         return Category::KernelInterrupt;
@@ -146,8 +153,26 @@ pub fn kernel_part<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Category
         None if any(&["ep_", "do_epoll"]) => Category::KernelPolling,
         None if any(&FILES) => Category::KernelFilesystem,
         None if any(&["schedule", "__schedule", "futex_"]) => Category::KernelScheduler,
-        None => Category::KernelOther,
+        None => user.map_or(Category::KernelOther, by_wrapper),
     }
+}
+
+/// The part that a function of the C library calls, where its name alone tells.
+fn by_wrapper(function: &str) -> Category {
+    let name = function
+        .trim_start_matches('_')
+        .trim_end_matches("_syscall")
+        .trim_end_matches("_nocancel");
+    let call = match name {
+        "recv" => "recvfrom",
+        "send" => "sendto",
+        "open64" => "openat",
+        other => other,
+    };
+    CALLS
+        .iter()
+        .find(|(known, _)| *known == call)
+        .map_or(Category::KernelOther, |&(_, part)| part)
 }
 
 /// `__x64_sys_openat` is `openat`.
@@ -164,7 +189,7 @@ mod tests {
     use super::*;
 
     fn part(names: &[&'static str]) -> Category {
-        kernel_part(names.iter().copied())
+        kernel_part(names.iter().copied(), None)
     }
 
     #[test]
@@ -230,5 +255,25 @@ mod tests {
             Category::KernelInterrupt
         );
         assert_eq!(part(&["[kernel]+0x10"]), Category::KernelOther);
+        assert_eq!(
+            part(&[
+                "uprobe_dispatcher",
+                "handler_chain",
+                "uprobe_notify_resume",
+                "asm_exc_int3"
+            ]),
+            Category::KernelTracing
+        );
+    }
+
+    #[test]
+    fn before_the_call_is_dispatched_the_wrapper_tells_it() {
+        let entry = ["do_syscall_64", "entry_SYSCALL_64_after_hwframe"];
+        let by = |user| kernel_part(entry.into_iter(), Some(user));
+        assert_eq!(by("epoll_wait"), Category::KernelPolling);
+        assert_eq!(by("recv"), Category::KernelNetwork);
+        assert_eq!(by("getsockopt_syscall"), Category::KernelNetwork);
+        assert_eq!(by("writev"), Category::KernelOther);
+        assert_eq!(by("main"), Category::KernelOther);
     }
 }

@@ -31,6 +31,8 @@ pub struct RecordPlan {
     pub max_block: Duration,
     /// Bytes of user stack that are copied at most.
     pub stack_bytes: u32,
+    /// Count requests by a probe on nginx, where the targets run one.
+    pub count_requests: bool,
     /// Children of targets become targets.
     pub follow_forks: bool,
     /// Go beyond the safe rate and duration.
@@ -48,6 +50,7 @@ impl Default for RecordPlan {
             min_block: Duration::from_millis(1),
             max_block: Duration::from_secs(5),
             stack_bytes: STACK_BYTES_MAX as u32,
+            count_requests: true,
             follow_forks: true,
             beyond_safe: false,
         }

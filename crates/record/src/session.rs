@@ -175,7 +175,7 @@ pub fn record_with(
     let start = state.borrow_mut().read_names_and_begin();
     programs.set_interrupt_entry(&state.borrow().folder.interrupt_entry());
     programs.attach(plan)?;
-    let mut requests = Requests::new();
+    let mut requests = Requests::new(plan);
     let ring = programs.ring({
         let state = Rc::clone(&state);
         move |bytes| state.borrow_mut().consume(bytes)
