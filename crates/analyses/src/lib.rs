@@ -12,6 +12,7 @@
 //! assert_eq!(nothing, Err(NotEnoughData::NotRecorded(CaptureKind::OnCpu)));
 //! ```
 
+pub mod calls;
 pub mod check;
 pub mod jit;
 pub mod path;

@@ -43,6 +43,8 @@ pub enum Verb {
     Export(ExportArgs),
     /// What LuaJIT's compiler makes of a running program: traces, aborts, starts that it gave up
     Jit(Box<JitArgs>),
+    /// Count calls of Lua functions per request, with the Lua probe loaded in the targets
+    Calls(CallsArgs),
     /// Published faults, reproduced by a real nginx on loopback
     Lab(LabArgs),
     /// The program that `record -- COMMAND` starts: waits until it is recorded, then becomes the command
@@ -344,6 +346,27 @@ pub struct JitDiffArgs {
 }
 
 #[derive(Debug, Arguments)]
+#[command(
+    group(ArgGroup::new("target").args(["pid", "name", "cgroup", "compare"]).required(true)),
+    after_help = "Examples:\n  throughline calls --name nginx --for 10s\n  \
+        throughline calls --compare without-1.json with-1.json without-2.json with-2.json\n\n\
+        The targets load probe/throughline.lua first in init_by_lua; its head says which functions it can count.\n\
+        With --compare exit code 0: counting changed nothing; 1: it did; 3: too few runs to say."
+)]
+pub struct CallsArgs {
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// How long to count
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub window: Duration,
+    /// Compare documents of `calls --json` instead, of runs with counting and without: did counting change what LuaJIT compiled?
+    #[arg(long, value_name = "FILE", num_args = 2.., conflicts_with_all = ["pid", "name", "cgroup"])]
+    pub compare: Vec<PathBuf>,
+    #[command(flatten)]
+    pub voice: VoiceArgs,
+}
+
+#[derive(Debug, Arguments)]
 pub struct LabArgs {
     #[command(subcommand)]
     pub verb: LabVerb,
@@ -397,6 +420,9 @@ pub struct LabRunArgs {
     /// The nginx to run
     #[arg(long, value_name = "FILE")]
     pub nginx: Option<PathBuf>,
+    /// Lua that the gateway runs before it loads anything, such as the start of the probe
+    #[arg(long, value_name = "FILE")]
+    pub prelude: Option<PathBuf>,
     #[command(flatten)]
     pub voice: VoiceArgs,
 }

@@ -42,6 +42,7 @@ fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Flame(args) => verbs::flame::run(&args),
         Verb::Export(args) => verbs::export::run(&args),
         Verb::Jit(args) => verbs::jit::run(*args),
+        Verb::Calls(args) => verbs::calls::run(args),
         Verb::Lab(args) => verbs::lab::run(args.verb),
         Verb::RunWhenRecorded(args) => verbs::record::run_when_recorded(args),
     }

@@ -31,6 +31,7 @@ mod fixture;
 mod luajit;
 mod maps;
 mod memory;
+mod probe;
 mod process;
 
 pub use fixture::FixtureMemory;
@@ -48,4 +49,8 @@ pub use luajit::{
 };
 pub use maps::{Mapping, Maps, Permissions, find_mapping, parse_maps};
 pub use memory::{Memory, MemoryError};
+pub use probe::{
+    Probe, ProbeError, ProbeEvents, ProbeFunction, ProbeInstalled, ProbeStart, parse_probe,
+    probe_mappings, read_probe, read_requests,
+};
 pub use process::LiveProcess;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::json;
 use throughline_experiment::lab::{self, LabLoad, LabPlan, LoadCommand};
@@ -65,6 +65,13 @@ fn list(args: &LabListArgs) -> Result<Outcome> {
 
 fn run_lab(args: LabRunArgs) -> Result<Outcome> {
     let voice = Voice::from(&args.voice);
+    let prelude = match &args.prelude {
+        Some(path) => Some(
+            std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read {}", path.display()))?,
+        ),
+        None => None,
+    };
     let plan = LabPlan {
         name: args.name,
         fixed: args.fixed,
@@ -82,7 +89,7 @@ fn run_lab(args: LabRunArgs) -> Result<Outcome> {
         port: args.port,
         directory: args.dir,
         nginx: args.nginx,
-        prelude: None,
+        prelude,
     };
     let interrupts = Interrupts::watch()?;
     let mut told = Ok(());

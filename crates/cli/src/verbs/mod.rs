@@ -1,5 +1,6 @@
 //! What `throughline` can do; one module for each verb, with the name of the verb.
 
+pub mod calls;
 pub mod captures;
 pub mod check;
 pub mod export;
