@@ -1,6 +1,7 @@
 //! From a record to a sample of the profile: unwound, mixed and named.
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
@@ -59,12 +60,12 @@ pub struct Folder {
 impl Folder {
     /// A folder for a capture that began at `start` (CLOCK_MONOTONIC).
     #[must_use]
-    pub fn new(profile: Profile, images: Images, start: Nanos) -> Self {
+    pub fn new(profile: Profile, images: Images, kernel_namer: OwnedFd, start: Nanos) -> Self {
         Self {
             profile,
             images,
             start,
-            kernel: KernelNames::new(),
+            kernel: KernelNames::new(kernel_namer),
             function_names: FunctionNames::default(),
             idle_frames: FxHashMap::default(),
             categories: Categories::default(),
@@ -72,17 +73,6 @@ impl Folder {
             callees: Vec::new(),
             stack: Vec::new(),
         }
-    }
-
-    /// Reads the kernel's names.
-    pub fn read_kernel_names(&mut self) {
-        self.kernel.read();
-    }
-
-    /// The code through which hardware interrupts enter the kernel; empty when it is not known.
-    #[must_use]
-    pub fn interrupt_entry(&self) -> Range<u64> {
-        self.kernel.interrupt_entry()
     }
 
     /// Times of samples count from here.

@@ -1,40 +1,31 @@
-//! Kernel frames, named from /proc/kallsyms, each address once.
+//! Kernel frames, named by the kernel itself, each address once.
 
-use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustc_hash::FxHashMap;
 use throughline_profile::{Frame, FrameId, FrameKind, Module, Profile};
-use throughline_symbols::{Kallsyms, Lookup};
+use throughline_symbols::Name;
+use throughline_wire::limits::KERNEL_SYMBOL_TEXT;
+
+use crate::sys;
+
+/// Why an address has no name: no function of the kernel or of its modules is there (any more).
+const NO_SYMBOL: &str = "no_symbol";
 
 /// Names of kernel addresses.
 pub struct KernelNames {
-    symbols: Option<Kallsyms>,
-    interrupt_entry: Range<u64>,
+    namer: OwnedFd,
     frames: FxHashMap<u64, FrameId>,
 }
 
 impl KernelNames {
-    /// Nothing is read before the first address is asked for.
+    /// `namer` is the BPF program that names an address.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(namer: OwnedFd) -> Self {
         Self {
-            symbols: None,
-            interrupt_entry: 0..0,
+            namer,
             frames: FxHashMap::default(),
         }
-    }
-
-    /// Reads the names, which takes a while: better before the first sample than when it waits.
-    pub fn read(&mut self) {
-        let text = std::fs::read("/proc/kallsyms").unwrap_or_default();
-        self.interrupt_entry = interrupt_entry(&text);
-        self.symbols = Some(Kallsyms::parse(&text));
-    }
-
-    /// The code through which hardware interrupts enter the kernel; empty when the kernel hides it or names have not been read.
-    #[must_use]
-    pub fn interrupt_entry(&self) -> Range<u64> {
-        self.interrupt_entry.clone()
     }
 
     /// The frame of a kernel address.
@@ -42,24 +33,25 @@ impl KernelNames {
         if let Some(&frame) = self.frames.get(&address) {
             return frame;
         }
-        if self.symbols.is_none() {
-            self.read();
-        }
-        let symbols = self.symbols.get_or_insert_with(|| Kallsyms::parse(&[]));
-        let lookup = symbols.lookup(address);
-        let module = format!("[{}]", symbols.module(address).unwrap_or("kernel"));
+        let text = self.ask(address);
+        let symbol = text.as_deref().and_then(parse);
+        let module = format!("[{}]", symbol.as_ref().map_or("kernel", |s| s.module));
         let strings = &mut profile.strings;
-        let mut frame = Frame::new(
-            FrameKind::Kernel,
-            strings.intern(&lookup.label(&module, address)),
-        );
-        frame.name_reason = lookup
-            .reason()
-            .map(|reason| strings.intern(reason.as_str()));
-        if let Lookup::Named { function_start, .. } = lookup {
-            // Kernel addresses are secret and differ at every boot: only the offset in the function is kept.
-            frame.address = address.wrapping_sub(function_start);
-        }
+        let mut frame = match &symbol {
+            Some(symbol) => {
+                // The kernel's Rust functions are mangled like any other.
+                let name = Name::of(symbol.function).display;
+                let mut frame = Frame::new(FrameKind::Kernel, strings.intern(&name));
+                // Kernel addresses are secret and differ at every boot: only the offset in the function is kept.
+                frame.address = symbol.offset;
+                frame
+            }
+            None => {
+                let mut frame = Frame::new(FrameKind::Kernel, strings.intern(&module));
+                frame.name_reason = Some(strings.intern(NO_SYMBOL));
+                frame
+            }
+        };
         let path = strings.intern(&module);
         frame.module = Some(profile.modules.intern(Module {
             path,
@@ -69,34 +61,39 @@ impl KernelNames {
         self.frames.insert(address, frame);
         frame
     }
+
+    fn ask(&self, address: u64) -> Option<String> {
+        let mut symbol = [0; 8 + KERNEL_SYMBOL_TEXT];
+        symbol[..8].copy_from_slice(&address.to_le_bytes());
+        sys::run_program(self.namer.as_fd(), &mut symbol).ok()?;
+        let text = symbol[8..].split(|&byte| byte == 0).next()?;
+        Some(String::from_utf8_lossy(text).into_owned())
+    }
 }
 
-/// The entry stubs of device and timer interrupts lie side by side (arch/x86/entry/entry_64.S, asm/idtentry.h); those of
-/// exceptions, which are the running thread's own doing, come before them.
-fn interrupt_entry(kallsyms: &[u8]) -> Range<u64> {
-    let (mut first, mut end) = (u64::MAX, 0);
-    for line in kallsyms.split(|&byte| byte == b'\n') {
-        let Ok(line) = std::str::from_utf8(line) else {
-            continue;
-        };
-        let mut words = line.split(' ');
-        let (Some(address), Some(_), Some(name)) = (words.next(), words.next(), words.next())
-        else {
-            continue;
-        };
-        if name == "asm_common_interrupt" || name.starts_with("asm_sysvec_") {
-            /// Size of one stub; the assembler aligns them to half of it.
-            const STUB_BYTES: u64 = 64;
-            let start = u64::from_str_radix(address, 16).unwrap_or(0);
-            first = first.min(start);
-            end = end.max(start.saturating_add(STUB_BYTES));
-        }
-    }
-    if first == 0 || first > end {
-        0..0
-    } else {
-        first..end
-    }
+/// A kernel symbol as `%pS` prints it (Documentation/core-api/printk-formats.rst).
+#[derive(Debug, PartialEq, Eq)]
+struct Symbol<'a> {
+    function: &'a str,
+    /// From the function's start.
+    offset: u64,
+    /// `kernel` for the image.
+    module: &'a str,
+}
+
+/// `vfs_read+0x1c/0x320`, `ext4_sync_file+0x9/0x40 [ext4]`; an address without a symbol is printed as a number.
+fn parse(text: &str) -> Option<Symbol<'_>> {
+    let (place, module) = match text.split_once(" [") {
+        Some((place, module)) => (place, module.trim_end_matches(']')),
+        None => (text, "kernel"),
+    };
+    let (function, offset) = place.rsplit_once("+0x")?;
+    let (offset, _size) = offset.split_once("/0x")?;
+    Some(Symbol {
+        function,
+        offset: u64::from_str_radix(offset, 16).ok()?,
+        module,
+    })
 }
 
 #[cfg(test)]
@@ -104,18 +101,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interrupts_entry_is_the_range_of_its_stubs_and_nothing_when_hidden() {
-        let text =
-            b"ffffffff81000c60 T asm_exc_page_fault\nffffffff81000d40 T asm_common_interrupt\n\
-                     ffffffff81000f50 T asm_sysvec_kvm_asyncpf_interrupt\n";
+    fn a_symbol_is_read_as_the_kernel_prints_it() {
         assert_eq!(
-            interrupt_entry(text),
-            0xffff_ffff_8100_0d40..0xffff_ffff_8100_0f90
+            parse("vfs_read+0x1c/0x320"),
+            Some(Symbol {
+                function: "vfs_read",
+                offset: 0x1c,
+                module: "kernel",
+            })
         );
         assert_eq!(
-            interrupt_entry(b"0000000000000000 T asm_common_interrupt\n"),
-            0..0
+            parse("ext4_sync_file+0x9/0x40 [ext4]"),
+            Some(Symbol {
+                function: "ext4_sync_file",
+                offset: 9,
+                module: "ext4",
+            })
         );
-        assert_eq!(interrupt_entry(b""), 0..0);
+    }
+
+    #[test]
+    fn a_bare_address_is_no_name() {
+        assert_eq!(parse("0xffffffffc0a01234"), None);
+        assert_eq!(parse(""), None);
+        assert_eq!(parse("cut_in_the_middle+0x1"), None);
     }
 }

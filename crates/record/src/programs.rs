@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::Duration;
@@ -117,7 +116,7 @@ impl<'a> Programs<'a> {
         let skeleton = open.load().map_err(explain("load the BPF programs"))?;
         skeleton
             .progs
-            .learn_namespace
+            .learn_surroundings
             .test_run(ProgramInput::default())
             .map_err(explain("run a BPF program"))?;
         Ok(Self {
@@ -126,12 +125,10 @@ impl<'a> Programs<'a> {
         })
     }
 
-    /// Tells the programs where hardware interrupts enter the kernel.
-    pub fn set_interrupt_entry(&mut self, range: &Range<u64>) {
-        if let Some(variables) = self.skeleton.maps.bss_data.as_deref_mut() {
-            variables.interrupt_entry_start = range.start;
-            variables.interrupt_entry_end = range.end;
-        }
+    /// The program that says what the kernel calls an address.
+    #[must_use]
+    pub fn address_namer(&self) -> BorrowedFd<'_> {
+        self.skeleton.progs.name_address.as_fd()
     }
 
     /// Attaches what follows processes; recording begins as targets are added.

@@ -62,6 +62,9 @@ pub enum RecordError {
         /// The map's answer.
         source: libbpf_rs::Error,
     },
+    /// No file descriptor is left.
+    #[error("no file descriptor is left: {0} (ulimit -n)")]
+    Descriptors(io::Error),
     /// The ring.
     #[error("reading the ring buffer failed: {0}")]
     Ring(libbpf_rs::Error),
@@ -165,7 +168,11 @@ pub fn record_with(
     fill_facts(&mut capture, plan);
     profile.capture = capture;
 
-    let state = Rc::new(RefCell::new(State::new(profile, files.0)));
+    let namer = programs
+        .address_namer()
+        .try_clone_to_owned()
+        .map_err(RecordError::Descriptors)?;
+    let state = Rc::new(RefCell::new(State::new(profile, files.0, namer)));
     for &pid in &plan.pids {
         state
             .borrow_mut()
@@ -173,7 +180,6 @@ pub fn record_with(
             .map_err(|source| RecordError::Target { pid, source })?;
     }
     let start = state.borrow_mut().read_names_and_begin();
-    programs.set_interrupt_entry(&state.borrow().folder.interrupt_entry());
     programs.attach(plan)?;
     let mut requests = Requests::new(plan);
     let ring = programs.ring({

@@ -1,6 +1,7 @@
 //! What a recording knows while it runs: processes, losses, and the profile that it fills.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::fd::OwnedFd;
 
 use throughline_profile::{Ledger, Profile, Target};
 use throughline_target::MemoryError;
@@ -58,10 +59,10 @@ impl Losses {
 impl State {
     /// Nothing recorded yet.
     #[must_use]
-    pub fn new(profile: Profile, images: Images) -> Self {
+    pub fn new(profile: Profile, images: Images, kernel_namer: OwnedFd) -> Self {
         let start = sys::monotonic();
         Self {
-            folder: Folder::new(profile, images, start),
+            folder: Folder::new(profile, images, kernel_namer, start),
             processes: HashMap::new(),
             ended: Vec::new(),
             leaving: HashMap::new(),
@@ -78,7 +79,6 @@ impl State {
     /// Reads all names that are in files, and begins: a program may have ended by the time at which its first sample has waited
     /// for them, and what is in its memory alone, the names of its Lua functions, would be lost.
     pub fn read_names_and_begin(&mut self) -> Nanos {
-        self.folder.read_kernel_names();
         for process in self.processes.values_mut() {
             process.facts.joined = Nanos(0);
             for mapped in process.space.images() {

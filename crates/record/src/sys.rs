@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use libbpf_rs::libbpf_sys;
+
 use throughline_units::Nanos;
 
 /// `struct perf_event_attr` up to its first published size (PERF_ATTR_SIZE_VER0, include/uapi/linux/perf_event.h).
@@ -85,6 +87,28 @@ fn ioctl(fd: &OwnedFd, request: libc::c_ulong, argument: i32) -> io::Result<()> 
     } else {
         Ok(())
     }
+}
+
+/// Runs a BPF program of type BPF_PROG_TYPE_SYSCALL once; it reads `context` and may write to it.
+///
+/// # Errors
+/// The error of bpf(2).
+pub fn run_program(program: BorrowedFd<'_>, context: &mut [u8]) -> io::Result<()> {
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+        ctx_in: context.as_ptr().cast(),
+        ctx_size_in: context.len() as u32,
+        ..Default::default()
+    };
+    // SAFETY: the kernel reads and writes `ctx_size_in` bytes at `ctx_in` during the call (bpf_prog_test_run_syscall in
+    // net/bpf/test_run.c), which `context`, borrowed mutably, has; nothing else is pointed to.
+    let done = unsafe {
+        libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options)
+    };
+    if done < 0 {
+        return Err(io::Error::from_raw_os_error(-done));
+    }
+    Ok(())
 }
 
 /// CLOCK_MONOTONIC, as bpf_ktime_get_ns() reads it.

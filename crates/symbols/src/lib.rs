@@ -2,7 +2,6 @@
 //!
 //! - [`ModuleSymbols`]: one mapped ELF file, with its debug file when there is one.
 //! - [`PerfMap`] and [`JitDump`]: code that a JIT wrote.
-//! - [`Kallsyms`]: the kernel.
 //!
 //! - [`DebugFileFinder`] and [`PackageOwners`]: the only parts that open files, to find the debug
 //!   file of a module, and with [`ModuleSymbols::coverage`] to say before a recording
@@ -41,7 +40,6 @@ mod function_starts;
 mod function_table;
 mod go_table;
 mod jitdump;
-mod kallsyms;
 mod lookup;
 mod metered;
 mod mini_debug_info;
@@ -59,7 +57,6 @@ pub use dwarf::DebugInfo;
 pub use elf::{AlternateLink, BuildId, DebugLink, ElfError, LoadSegment, alternate_link, build_id};
 pub use go_table::GoFrame;
 pub use jitdump::{JitDump, JitDumpCounts, JitDumpError};
-pub use kallsyms::Kallsyms;
 pub use lookup::{InlinedCall, Lookup, Name, NameReason, SourceLine};
 pub use module::{DebugFile, ModuleSymbols, Options, TableSizes};
 pub use packages::PackageOwners;

@@ -75,6 +75,12 @@ pub struct Name {
 impl Name {
     /// Longer names are cut. Real C++ names reach about 10 KB.
     pub const MAX_BYTES: usize = 64 * 1024;
+
+    /// The name of a symbol that comes from elsewhere, such as one of the kernel's.
+    #[must_use]
+    pub fn of(raw: &str) -> Self {
+        crate::demangle::name_of(raw.as_bytes())
+    }
 }
 
 /// A source file and a line in it.
@@ -142,8 +148,6 @@ name_reasons! {
     /// The mapped file is an ELF file of a kind that is not read (32 bit, big endian, an object
     /// file that is not linked).
     UnsupportedElf = "unsupported_elf",
-    /// The kernel hides its addresses (`kernel.kptr_restrict`, or no CAP_SYSLOG).
-    KptrRestricted = "kptr_restricted",
     /// Executable memory that no file backs, and no perf map or jitdump covers the address.
     AnonymousMemory = "anonymous_memory",
     /// Generated code lay at the address at other times, not at the time asked about.

@@ -23,6 +23,7 @@ pub fn c_header() -> String {
     define("LUA_FRAMES_MAX", limits::LUA_FRAMES_MAX as u64);
     define("LUA_STATES_MAX", limits::LUA_STATES_MAX as u64);
     define("VMS_MAX", limits::VMS_MAX as u64);
+    define("KERNEL_SYMBOL_TEXT", limits::KERNEL_SYMBOL_TEXT as u64);
     define("KIND_ON_CPU", kind::ON_CPU.into());
     define("KIND_OFF_CPU", kind::OFF_CPU.into());
     define("KIND_PROCESS", kind::PROCESS.into());

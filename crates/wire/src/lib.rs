@@ -41,6 +41,9 @@ pub mod limits {
     pub const LUA_STATES_MAX: usize = 4;
     /// VMs of one process that are recognised.
     pub const VMS_MAX: usize = 8;
+    /// Bytes of what the kernel calls an address, its final NUL included. Functions of C have short names; those of Rust are
+    /// mangled and can be cut.
+    pub const KERNEL_SYMBOL_TEXT: usize = 256;
 }
 
 /// Codes of `SampleHeader::kind` and of the first word of every record.

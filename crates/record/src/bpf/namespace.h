@@ -32,8 +32,9 @@ static __always_inline __u32 thread_id(struct task_struct *task)
 
 /* Runs once in the recorder's own context. */
 SEC("syscall")
-int learn_namespace(void *unused)
+int learn_surroundings(void *unused)
 {
+	learn_interrupt_entry();
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct pid *pid = BPF_CORE_READ(task, thread_pid);
 	__u32 level = BPF_CORE_READ(pid, level);

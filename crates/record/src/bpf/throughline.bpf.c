@@ -11,6 +11,7 @@
 #include "kernel.h"
 #include "wire.h"
 #include "maps.h"
+#include "symbols.h"
 #include "namespace.h"
 #include "lua.h"
 #include "capture.h"

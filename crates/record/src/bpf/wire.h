@@ -70,4 +70,9 @@ struct thread_account {
 	__u32 held, tid, waker_interrupt, padding;
 };
 
+struct kernel_symbol {
+	__u64 address;
+	char text[KERNEL_SYMBOL_TEXT];
+};
+
 #include "wire_assertions.h"
