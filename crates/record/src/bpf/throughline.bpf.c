@@ -38,21 +38,21 @@ int on_clock(struct bpf_perf_event_data *context)
 
 	/* An interrupt saves the user's registers where a system call does: at the top of the task's kernel stack. */
 	struct pt_regs user;
-	int in_kernel = !(context->regs.cs & USER_CODE_SEGMENT_BITS);
 	if (bpf_probe_read_kernel(&user, sizeof(user), (void *)bpf_task_pt_regs(task))) {
 		count(COUNTER_ON_CPU_NO_REGISTERS, 1);
 		return 0;
 	}
 	b->header.kind = KIND_ON_CPU;
 	b->header.time_ns = begin;
-	b->header.in_kernel = in_kernel;
+	b->header.in_kernel = !(context->regs.cs & USER_CODE_SEGMENT_BITS);
 	b->header.blocked_ns = 0;
 	b->header.runnable_ns = 0;
 	b->header.waker_tid = 0;
 	b->header.waker_pid = 0;
 	b->header.task_state = 0;
 	capture(b, task, target, &user, 0);
-	if (in_kernel) {
+	/* Read again: a value that lives across the capture would have the verifier go through it twice. */
+	if (b->header.in_kernel) {
 		__u64 offset = kernel_offset(&b->header);
 		long size = -1;
 		if (offset <= DATA_MAX - KERNEL_FRAMES_MAX * 8)
