@@ -1,6 +1,6 @@
 //! Writing results: to standard output or a file, as text or as one JSON document.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -71,14 +71,31 @@ pub fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Writes a file, or standard output for `-`.
+/// Writes a file, or standard output for `-`. A file is there in full or not at all: it is written beside its place first.
 pub fn file(path: &Path, content: &str) -> anyhow::Result<()> {
     if is_stdout(path) {
         return Ok(text(content)?);
     }
-    File::create(path)
+    write_file(path, content).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn write_file(path: &Path, content: &str) -> io::Result<()> {
+    // What is there and is no plain file (a pipe, a device, a link) is written to, not replaced.
+    let replaceable = fs::symlink_metadata(path).map_or(true, |there| there.is_file());
+    let (true, Some(name)) = (replaceable, path.file_name()) else {
+        return File::create(path)?.write_all(content.as_bytes());
+    };
+    let mut beside = name.to_owned();
+    beside.push(format!(".{}.part", std::process::id()));
+    let beside = path.with_file_name(beside);
+    let written = File::create_new(&beside)
         .and_then(|mut file| file.write_all(content.as_bytes()))
-        .with_context(|| format!("cannot write {}", path.display()))
+        .and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        // That it cannot be taken away either is no news.
+        let _ = fs::remove_file(&beside);
+    }
+    written
 }
 
 /// A line on the terminal that says how far a wait has come; nothing anywhere else.

@@ -37,6 +37,7 @@ struct GrowingPerfMap {
     path: PathBuf,
     file: File,
     inode: u64,
+    owner: u32,
     read: u64,
     map: PerfMap,
 }
@@ -45,23 +46,34 @@ impl GrowingPerfMap {
     /// Opens the perf map of a process in the process's own file system and pid namespace.
     fn open(pid: u32) -> Option<Self> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let own_pid = status
-            .lines()
-            .find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().last())?;
+        let words = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+            Some(line.split_whitespace())
+        };
+        let own_pid = words("NSpid:")?.last()?;
+        // Real and effective user: a daemon may have written it before it changed to the one that it runs as.
+        let users: Vec<u32> = words("Uid:")?.flat_map(str::parse).collect();
         Self::open_at(
             format!("/proc/{pid}/root").into(),
             format!("/tmp/perf-{own_pid}.map").into(),
+            &users,
         )
     }
 
-    fn open_at(root: PathBuf, path: PathBuf) -> Option<Self> {
+    /// Anybody may put a file into `/tmp`: only one of the process's own user, or of root, is believed.
+    fn open_at(root: PathBuf, path: PathBuf, users: &[u32]) -> Option<Self> {
         let file = open_file_below(&root, &path).ok()?;
-        let inode = file.metadata().ok()?.ino();
+        let facts = file.metadata().ok()?;
+        if facts.uid() != 0 && !users.contains(&facts.uid()) {
+            return None;
+        }
+        let (inode, owner) = (facts.ino(), facts.uid());
         Some(Self {
             root,
             path,
             file,
             inode,
+            owner,
             read: 0,
             map: PerfMap::new(),
         })
@@ -73,7 +85,8 @@ impl GrowingPerfMap {
         if let Ok((file, facts)) = now.and_then(|file| {
             let facts = file.metadata()?;
             Ok((file, facts))
-        }) && (facts.ino() != self.inode || facts.len() < self.read)
+        }) && facts.uid() == self.owner
+            && (facts.ino() != self.inode || facts.len() < self.read)
         {
             (self.file, self.inode, self.read) = (file, facts.ino(), 0);
             self.map = PerfMap::new();

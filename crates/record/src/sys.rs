@@ -102,9 +102,7 @@ pub fn run_program(program: BorrowedFd<'_>, context: &mut [u8]) -> io::Result<()
     };
     // SAFETY: the kernel reads and writes `ctx_size_in` bytes at `ctx_in` during the call (bpf_prog_test_run_syscall in
     // net/bpf/test_run.c), which `context`, borrowed mutably, has; nothing else is pointed to.
-    let done = unsafe {
-        libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options)
-    };
+    let done = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
     if done < 0 {
         return Err(io::Error::from_raw_os_error(-done));
     }

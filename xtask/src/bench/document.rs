@@ -4,20 +4,26 @@ use serde_json::{Value, json};
 
 use super::Report;
 use super::arms::{ARMS, Arm};
-use super::blocks::{Blocks, Run, Totals};
 use super::footprint::Footprint;
+use super::windows::Windows;
 
 pub fn document(report: &Report) -> Value {
-    let (blocks, conditions) = (&report.blocks, &report.conditions);
+    let (windows, conditions) = (&report.windows, &report.conditions);
+    let distrust = windows.distrust();
     json!({
-        "schema": "bench-record/1",
+        "schema": "bench-record/2",
         "lab": "global-rules",
-        "blocks": blocks.blocks.len(),
-        "blocks_given_up": blocks.failed,
-        "slice_seconds": blocks.slice.as_secs_f64(),
-        "seed": blocks.seed,
-        "elapsed_seconds": blocks.elapsed.as_secs_f64(),
-        "contended": blocks.is_contended(),
+        "blocks": windows.blocks(),
+        "incarnations": windows.incarnations(),
+        "window_seconds": windows.window.as_secs_f64(),
+        "seed": windows.seed,
+        "elapsed_seconds": windows.elapsed.as_secs_f64(),
+        "contended": distrust.is_some(),
+        "contended_reason": distrust,
+        "us_per_request": windows.us_per_request(),
+        "writes_per_request": windows.writes_per_request(),
+        "occupancy": windows.occupancy(),
+        "run_delay_share": windows.run_delay_share(),
         "machine": {
             "cpu": conditions.cpu,
             "kernel": conditions.kernel,
@@ -26,9 +32,7 @@ pub fn document(report: &Report) -> Value {
             "steal_share": conditions.steal_share,
             "interrupts_accounted_apart": conditions.interrupts_apart,
         },
-        "all_slices": totals(&blocks.all()),
-        "off_slices": totals(&blocks.offs()),
-        "arms": ARMS.map(|arm| of_arm(blocks, arm)),
+        "arms": ARMS.map(|arm| of_arm(windows, arm)),
         "recordings": report.footprints.iter().map(recording).collect::<Vec<_>>(),
         "targets": report.targets.iter().map(|target| json!({
             "what": target.what,
@@ -39,38 +43,28 @@ pub fn document(report: &Report) -> Value {
     })
 }
 
-fn totals(totals: &Totals) -> Value {
-    json!({
-        "slices": totals.slices,
-        "cpu_us_per_request": totals.cpu_us_per_request(),
-        "requests_per_s": totals.requests_per_second(),
-        "occupancy": totals.occupancy(),
-        "run_delay_share": totals.run_delay_share(),
-        "generator_share_of_core": totals.generator_share(),
-    })
-}
-
 /// Ratios are changes in percent; `log_ratios` are one a block, in their order, for whoever wants to compute otherwise.
-fn of_arm(blocks: &Blocks, arm: Arm) -> Value {
-    let change = |figure: fn(&Run) -> f64| match blocks.estimate(arm, figure) {
+fn of_arm(windows: &Windows, arm: Arm) -> Value {
+    let change = match windows.estimate(arm) {
         Ok(estimate) => json!({
             "mean_percent": estimate.mean_percent(),
             "low_percent": estimate.low_percent(),
             "high_percent": estimate.high_percent(),
             "log_deviation": estimate.deviation,
-            "log_ratios": blocks.runs(arm).map(figure).collect::<Vec<_>>(),
+            "log_ratios": windows.log_costs(arm),
         }),
         Err(error) => json!({"mean_percent": null, "mean_percent_reason": error.to_string()}),
     };
+    let (count, seconds) = windows.time_of(arm);
     let mut document = json!({
         "arm": arm.label(),
-        "cpu_per_request": change(|run| run.log_cpu),
-        "throughput": change(|run| run.log_throughput),
-        "samples_per_cpu_second": blocks.samples_per_second(arm),
-        "slices": totals(&blocks.totals(arm)),
+        "time_per_request": change,
+        "windows": count,
+        "window_seconds": seconds,
+        "samples": windows.samples(arm),
     });
-    if document["samples_per_cpu_second"].is_null() {
-        document["samples_per_cpu_second_reason"] = json!("this arm has no recorder");
+    if document["samples"].is_null() {
+        document["samples_reason"] = json!("this arm has no recorder");
     }
     document
 }
@@ -89,6 +83,7 @@ fn recording(footprint: &Footprint) -> Value {
         "memory_file_bytes": footprint.memory.file,
         "memory_shared_bytes": footprint.memory.shared,
         "bpf_map_bytes": footprint.bpf_map_bytes,
+        "off_cpu_program_share_of_core": footprint.tracing_share(),
         "record": footprint.document,
     })
 }

@@ -9,7 +9,7 @@ use super::RATES_HZ;
 use super::arms::Arm;
 use super::lab::Lab;
 use super::load::Load;
-use super::proc::{self, Memory, ProcessCpu};
+use super::proc::{self, BpfStatistics, Memory, ProcessCpu};
 use super::recorder::{Recorder, Setup, interrupt_pid};
 
 const WARM_UP: Duration = Duration::from_secs(2);
@@ -29,6 +29,9 @@ pub struct Footprint {
     pub memory: Memory,
     /// What the kernel holds for its BPF maps; not part of the memory of the process.
     pub bpf_map_bytes: u64,
+    /// Time that its programs at the scheduler's tracepoints ran, on all cores: what off-CPU recording adds, most of it to
+    /// others than the worker when that is saturated.
+    pub tracing_ns: u64,
     /// The document that it printed.
     pub document: Value,
 }
@@ -44,6 +47,11 @@ impl Footprint {
         (self.cpu_seconds - self.start_up_cpu_seconds) / self.seconds
     }
 
+    /// Run time of the programs for off-CPU recording, as a share of one core.
+    pub fn tracing_share(&self) -> f64 {
+        self.tracing_ns as f64 / 1e9 / self.seconds
+    }
+
     /// A figure of the document, with the path of keys to it.
     pub fn figure(&self, path: &[&str]) -> Option<f64> {
         let mut value = &self.document;
@@ -56,6 +64,7 @@ impl Footprint {
 
 /// One recording of both kinds at each rate.
 pub fn measure(setup: &Setup, length: Duration) -> Result<Vec<Footprint>> {
+    let _statistics = BpfStatistics::on()?;
     let lab = Lab::start(&setup.binary)?;
     let _load = Load::start(&setup.binary, &lab, None)?;
     std::thread::sleep(WARM_UP);
@@ -78,7 +87,7 @@ fn one(setup: &Setup, lab: &Lab, rate_hz: u32, length: Duration) -> Result<Footp
     let start_up_cpu_seconds = ProcessCpu::of(pid)?.seconds;
     let begin = Instant::now();
     let mut memory = Memory::default();
-    let mut bpf_map_bytes = 0;
+    let (mut bpf_map_bytes, mut tracing_ns) = (0, 0);
     let mut interrupted = false;
     let cpu_seconds = loop {
         let cpu = ProcessCpu::of(pid)?;
@@ -90,6 +99,7 @@ fn one(setup: &Setup, lab: &Lab, rate_hz: u32, length: Duration) -> Result<Footp
         }
         if !interrupted && begin.elapsed() >= length {
             bpf_map_bytes = proc::bpf_map_bytes(pid);
+            tracing_ns = proc::tracing_program_ns(pid);
             interrupt_pid(pid)?;
             interrupted = true;
         }
@@ -107,6 +117,7 @@ fn one(setup: &Setup, lab: &Lab, rate_hz: u32, length: Duration) -> Result<Footp
         cpu_seconds,
         memory,
         bpf_map_bytes,
+        tracing_ns,
         document,
     })
 }

@@ -13,14 +13,6 @@ use super::lab::Lab;
 /// As many as the lab itself uses: CPU per request is flat from here on (it falls with batching below).
 const CONNECTIONS: u32 = 64;
 
-/// What one load did. It waits for the answers that are on their way, so these are all requests the worker saw.
-#[derive(Clone, Copy, Debug)]
-pub struct LoadResult {
-    pub requests: u64,
-    pub seconds: f64,
-    pub generator_cpu_seconds: f64,
-}
-
 /// A load that is running. Dropping it ends it.
 pub struct Load {
     child: Child,
@@ -53,8 +45,9 @@ impl Load {
         Ok(load)
     }
 
-    /// Waits for the end of a load that has a duration.
-    pub fn finish(mut self) -> Result<LoadResult> {
+    /// Waits for the end of a load that has a duration and returns its requests. It waits for the answers that are on their way,
+    /// so these are all that the worker saw.
+    pub fn finish(mut self) -> Result<u64> {
         let output = self.child.stdout.take().context("the load has no output")?;
         for line in BufReader::new(output).lines() {
             let message: Value = serde_json::from_str(&line?)?;
@@ -62,15 +55,14 @@ impl Load {
                 bail!("the load failed: {reason}");
             }
             if message["result"].is_object() {
-                return result(&message["result"]);
+                return requests(&message["result"]);
             }
         }
         bail!("the load ended without a result")
     }
 }
 
-fn result(value: &Value) -> Result<LoadResult> {
-    let number = |key: &str| value[key].as_f64().with_context(|| format!("no {key}"));
+fn requests(value: &Value) -> Result<u64> {
     let errors: u64 = value["errors"]
         .as_object()
         .context("no errors")?
@@ -80,11 +72,7 @@ fn result(value: &Value) -> Result<LoadResult> {
     ensure!(errors == 0, "{errors} requests were not answered rightly");
     let requests = value["requests"].as_u64().context("no requests")?;
     ensure!(requests > 0, "no request was answered");
-    Ok(LoadResult {
-        requests,
-        seconds: number("seconds")?,
-        generator_cpu_seconds: number("generator_cpu_us")? / 1e6,
-    })
+    Ok(requests)
 }
 
 impl Drop for Load {

@@ -4,8 +4,8 @@
 //! `perf` from outside, as a user does; nothing is linked in, so that what is measured is what is shipped.
 
 mod arms;
-mod blocks;
 mod build;
+mod clocks;
 mod document;
 mod footprint;
 mod lab;
@@ -15,8 +15,10 @@ mod proc;
 mod recorder;
 mod shuffle;
 mod statistics;
+mod sys;
 mod targets;
 mod text;
+mod windows;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -27,10 +29,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
-use blocks::Blocks;
 use footprint::Footprint;
 use machine::Conditions;
 use targets::{Outcome, Target};
+use windows::Windows;
 
 /// Rates that are measured, in Hz: the default, and the one that the promises are made for.
 const RATES_HZ: [u32; 2] = [99, 499];
@@ -50,12 +52,12 @@ enum What {
 
 #[derive(Args)]
 struct RecordBench {
-    /// How long the interleaved slices run; two blocks at least
-    #[arg(long, value_name = "N", default_value_t = 10.0)]
+    /// How long the windows run; two blocks of 6 s at least
+    #[arg(long, value_name = "N", default_value_t = 20.0)]
     minutes: f64,
-    /// Seconds of load that one slice measures
-    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
-    slice: f64,
+    /// Milliseconds for which one recorder samples at a time
+    #[arg(long, value_name = "MS", default_value_t = 10.0)]
+    window: f64,
     /// Length of the recordings that give the recorder's CPU and memory
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     recording: f64,
@@ -72,7 +74,7 @@ struct RecordBench {
 
 /// All that a run found.
 struct Report {
-    blocks: Blocks,
+    windows: Windows,
     footprints: Vec<Footprint>,
     conditions: Conditions,
     targets: Vec<Target>,
@@ -109,19 +111,19 @@ fn record(args: &RecordBench) -> Result<ExitCode> {
         scratch: scratch.path().to_owned(),
     };
     let before = machine::Reading::now()?;
-    let blocks = blocks::measure(
+    let windows = windows::measure(
         &setup,
-        &blocks::Plan {
+        &windows::Plan {
             budget: seconds(args.minutes * 60.0, "--minutes")?,
-            slice: seconds(args.slice, "--slice")?,
+            window: seconds(args.window / 1e3, "--window")?,
             seed: args.seed,
         },
     )?;
     let footprints = footprint::measure(&setup, seconds(args.recording, "--recording")?)?;
     let conditions = Conditions::between(&before, &machine::Reading::now()?);
     let report = Report {
-        targets: targets::judge(&blocks, &footprints),
-        blocks,
+        targets: targets::judge(&windows, &footprints),
+        windows,
         footprints,
         conditions,
     };
@@ -136,7 +138,8 @@ fn record(args: &RecordBench) -> Result<ExitCode> {
 
 fn exit_code(report: &Report) -> ExitCode {
     let any = |outcome| report.targets.iter().any(|t| t.outcome == outcome);
-    if report.blocks.is_contended() || any(Outcome::Undecided) && !any(Outcome::DoesNotHold) {
+    if report.windows.distrust().is_some() || any(Outcome::Undecided) && !any(Outcome::DoesNotHold)
+    {
         ExitCode::from(3)
     } else if any(Outcome::DoesNotHold) {
         ExitCode::from(1)

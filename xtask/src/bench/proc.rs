@@ -1,7 +1,8 @@
 //! What `/proc` tells about a process. Formats: proc(5), Documentation/scheduler/sched-stats.rst.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
 
@@ -27,6 +28,26 @@ impl SchedStat {
             }),
             _ => anyhow::bail!("{path} holds {text:?}"),
         }
+    }
+}
+
+/// Writes of a process since it began, as `/proc/PID/io` counts them (`syscw`). A gateway answers every request with the same
+/// number of them, so they tell what it has done at any moment without asking it.
+pub struct Writes(File);
+
+impl Writes {
+    pub fn of(pid: u32) -> Result<Self> {
+        let path = format!("/proc/{pid}/io");
+        Ok(Self(File::open(&path).context(path)?))
+    }
+
+    pub fn now(&self) -> Result<u64> {
+        let mut text = [0; 512];
+        let length = self.0.read_at(&mut text, 0)?;
+        let text = String::from_utf8_lossy(&text[..length]);
+        text.lines()
+            .find_map(|line| line.strip_prefix("syscw: ")?.parse().ok())
+            .with_context(|| format!("/proc/PID/io holds {text:?}"))
     }
 }
 
@@ -107,8 +128,57 @@ pub fn bpf_map_bytes(pid: u32) -> u64 {
     maps.values().sum()
 }
 
+/// Time that the tracing programs of a process (those at the scheduler's tracepoints, not those of its clocks) have run on all
+/// cores, in ns, while [`BpfStatistics`] were on.
+pub fn tracing_program_ns(pid: u32) -> u64 {
+    /// BPF_PROG_TYPE_TRACING (include/uapi/linux/bpf.h).
+    const TRACING: u64 = 26;
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else {
+        return 0;
+    };
+    let mut programs: BTreeMap<u64, u64> = BTreeMap::new();
+    for entry in entries.flatten() {
+        let text = fs::read_to_string(entry.path()).unwrap_or_default();
+        let number = |key: &str| -> Option<u64> {
+            let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+            line.trim().parse().ok()
+        };
+        if let (Some(TRACING), Some(id), Some(ns)) = (
+            number("prog_type:"),
+            number("prog_id:"),
+            number("run_time_ns:"),
+        ) {
+            programs.insert(id, ns);
+        }
+    }
+    programs.values().sum()
+}
+
+/// Has the kernel count the run time of BPF programs (Documentation/admin-guide/sysctl/kernel.rst, bpf_stats_enabled) until it
+/// is dropped.
+pub struct BpfStatistics {
+    before: String,
+}
+
+impl BpfStatistics {
+    const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+    pub fn on() -> Result<Self> {
+        let before = fs::read_to_string(Self::SWITCH).context(Self::SWITCH)?;
+        fs::write(Self::SWITCH, "1").context(Self::SWITCH)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for BpfStatistics {
+    fn drop(&mut self) {
+        // It could be written a moment ago.
+        let _ = fs::write(Self::SWITCH, &self.before);
+    }
+}
+
 /// How the kernel calls what `perf_event_open` returns.
-const PERF_EVENT: &str = "anon_inode:[perf_event]";
+pub const PERF_EVENT: &str = "anon_inode:[perf_event]";
 
 /// Whether a process has sampling clocks open.
 pub fn has_perf_event(pid: u32) -> bool {

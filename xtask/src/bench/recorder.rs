@@ -1,4 +1,4 @@
-//! A recorder of one slice: started and known to record before the slice begins, ended after it.
+//! A recorder: started and known to record before anything is measured, ended after it.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -59,11 +59,15 @@ pub fn interrupt_pid(pid: u32) -> Result<()> {
 impl Recorder {
     /// Starts the recorder of an arm on the core of the load and waits until it records; `None` when the arm has none.
     pub fn start(setup: &Setup, arm: Arm, lab: &Lab) -> Result<Option<Self>> {
-        let output = setup.scratch.join("recording");
+        // Several record at the same time.
+        let name = arm
+            .label()
+            .replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let output = setup.scratch.join(format!("{name}.recording"));
         let Some(words) = arm.command(&setup.binary, lab.worker, &output) else {
             return Ok(None);
         };
-        let said = setup.scratch.join("said");
+        let said = setup.scratch.join(format!("{name}.said"));
         let file = File::create(&said)?;
         let child = Command::new("taskset")
             .args(["--cpu-list", &lab.load_core.to_string()])
@@ -112,11 +116,7 @@ impl Recorder {
     /// Ends it and reads what it tells.
     pub fn finish(mut self) -> Result<Recording> {
         if self.child.try_wait()?.is_some() {
-            bail!(
-                "{} ended before its slice did: {}",
-                self.arm.label(),
-                self.words()
-            );
+            bail!("{} ended too early: {}", self.arm.label(), self.words());
         }
         interrupt(&self.child)?;
         let begin = Instant::now();
@@ -158,10 +158,13 @@ impl Drop for Recorder {
     }
 }
 
-/// `[ perf record: Captured and wrote 1.234 MB perf.data (567 samples) ]`
+/// `[ perf record: Captured and wrote 1.234 MB perf.data (567 samples) ]`; the parenthesis is missing when there are none.
 fn perf_samples(words: &str) -> Option<u64> {
-    let (before, _) = words.rsplit_once(" samples)")?;
-    before.rsplit_once('(')?.1.parse().ok()
+    let (_, last) = words.rsplit_once("Captured and wrote")?;
+    match last.split_once(" samples)") {
+        Some((before, _)) => before.rsplit_once('(')?.1.parse().ok(),
+        None => Some(0),
+    }
 }
 
 fn document(words: &str) -> Option<Recording> {
@@ -181,6 +184,8 @@ mod tests {
         let words = "[ perf record: Woken up 3 times to write data ]\n\
                      [ perf record: Captured and wrote 0.912 MB /tmp/x (997 samples) ]\n";
         assert_eq!(perf_samples(words), Some(997));
+        let none = "[ perf record: Captured and wrote 0.003 MB /tmp/x ]\n";
+        assert_eq!(perf_samples(none), Some(0));
         assert_eq!(perf_samples("no permission"), None);
     }
 }

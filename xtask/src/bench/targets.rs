@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 
-use super::arms::Arm;
-use super::blocks::Blocks;
+use super::RATES_HZ;
+use super::arms::{Arm, on_cpu};
 use super::footprint::Footprint;
 use super::statistics::Estimate;
+use super::windows::Windows;
 
 /// Worker CPU per request over off, percent, at 499 Hz.
 const WORKER_CPU_MAX_PERCENT: f64 = 1.5;
@@ -71,23 +72,16 @@ pub struct Target {
     depends_on_time: bool,
 }
 
-pub fn judge(blocks: &Blocks, footprints: &[Footprint]) -> Vec<Target> {
+pub fn judge(windows: &Windows, footprints: &[Footprint]) -> Vec<Target> {
     let mut targets = Vec::new();
-    for off_cpu in [true, false] {
-        let ours = Arm::Throughline {
-            rate_hz: 499,
-            off_cpu,
-        };
-        targets.push(of_interval(
-            format!("worker CPU per request, {}, over off", ours.label()),
-            format!("<= {WORKER_CPU_MAX_PERCENT} %"),
-            &blocks.estimate(ours, |run| run.log_cpu),
-            WORKER_CPU_MAX_PERCENT,
-        ));
-    }
-    for (rate_hz, off_cpu) in [(99, true), (499, false), (499, true)] {
-        let ours = Arm::Throughline { rate_hz, off_cpu };
-        let perf = Arm::PerfDwarf { rate_hz };
+    targets.push(of_interval(
+        format!("worker CPU per request, {}, over off", on_cpu(499).label()),
+        format!("<= {WORKER_CPU_MAX_PERCENT} %"),
+        &windows.estimate(on_cpu(499)),
+        WORKER_CPU_MAX_PERCENT,
+    ));
+    for rate_hz in RATES_HZ {
+        let (ours, perf) = (on_cpu(rate_hz), Arm::PerfDwarf { rate_hz });
         targets.push(of_interval(
             format!(
                 "worker CPU per request, {} over {}",
@@ -95,12 +89,12 @@ pub fn judge(blocks: &Blocks, footprints: &[Footprint]) -> Vec<Target> {
                 perf.label()
             ),
             "< 0 %".to_owned(),
-            &blocks.against(ours, perf),
+            &windows.against_perf(ours, perf),
             0.0,
         ));
     }
     targets.extend(footprints.iter().flat_map(of_footprint));
-    if blocks.is_contended() {
+    if windows.distrust().is_some() {
         for target in &mut targets {
             target.outcome = target.outcome.when_contended(target.depends_on_time);
         }

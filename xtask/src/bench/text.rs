@@ -6,12 +6,9 @@ use serde_json::Value;
 
 use super::Report;
 use super::arms::{ARMS, Arm};
-use super::blocks::{Blocks, RUN_DELAY_MAX};
 use super::footprint::Footprint;
 use super::statistics::Estimate;
-
-/// A generator busier than this may be what limits the worker (experiment guard).
-const GENERATOR_SHARE_MAX: f64 = 0.7;
+use super::windows::Windows;
 
 /// Reasons for which a sample is without Lua frames because Lua was not running.
 const OUTSIDE_LUA: [&str; 2] = ["no_vm", "native_only_thread"];
@@ -19,7 +16,7 @@ const OUTSIDE_LUA: [&str; 2] = ["no_vm", "native_only_thread"];
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
     conditions(&mut text, report);
-    arms(&mut text, &report.blocks);
+    arms(&mut text, &report.windows);
     for footprint in &report.footprints {
         recorder(&mut text, footprint);
     }
@@ -38,94 +35,67 @@ pub fn text(report: &Report) -> String {
 }
 
 fn conditions(text: &mut String, report: &Report) {
-    let (conditions, blocks) = (&report.conditions, &report.blocks);
-    let (all, offs) = (blocks.all(), blocks.offs());
+    let (conditions, windows) = (&report.conditions, &report.windows);
     let _ = writeln!(
         text,
-        "lab global-rules, {} blocks of one gateway incarnation each, slices of {:.1} s, seed {}, {:.0} s in all\n\
+        "lab global-rules, {} blocks in {} incarnations of the gateway, windows of {:.0} ms, seed {}, {:.0} s in all\n\
          {}, Linux {}; load average {:.1} at the begin, {:.1} at the end; steal {:.2} %\n\
-         worker {:.1} us of CPU per request without a recorder, {:.0} requests/s; occupancy {:.3}, run delay {:.2} % of wall; generator {:.2} cores",
-        blocks.blocks.len(),
-        blocks.slice.as_secs_f64(),
-        blocks.seed,
-        blocks.elapsed.as_secs_f64(),
+         worker {:.1} us per request without a recorder ({:.3} writes each); occupancy {:.3}, run delay {:.2} % of wall",
+        windows.blocks(),
+        windows.incarnations(),
+        1e3 * windows.window.as_secs_f64(),
+        windows.seed,
+        windows.elapsed.as_secs_f64(),
         conditions.cpu,
         conditions.kernel,
         conditions.load_average_begin,
         conditions.load_average_end,
         100.0 * conditions.steal_share,
-        offs.cpu_us_per_request(),
-        offs.requests_per_second(),
-        all.occupancy(),
-        100.0 * all.run_delay_share(),
-        all.generator_share(),
+        windows.us_per_request(),
+        windows.writes_per_request(),
+        windows.occupancy(),
+        100.0 * windows.run_delay_share(),
     );
-    for reason in &blocks.failed {
-        let _ = writeln!(text, "a block was given up: {reason}");
-    }
-    if blocks.is_contended() {
-        let _ = writeln!(
-            text,
-            "CONTENDED: do not trust. The worker waited for its core {:.1} % of the time (at most {:.0} %)",
-            100.0 * all.run_delay_share(),
-            100.0 * RUN_DELAY_MAX
-        );
-    }
-    if all.generator_share() > GENERATOR_SHARE_MAX {
-        let _ = writeln!(
-            text,
-            "the generator is busy {:.2} of its core (at most {GENERATOR_SHARE_MAX}): requests/s are not the worker's capacity",
-            all.generator_share()
-        );
-    }
-    if conditions.interrupts_apart {
-        let _ = writeln!(
-            text,
-            "this kernel accounts interrupts apart: sampling is not in the worker's CPU time, look at requests/s"
-        );
+    if let Some(reason) = windows.distrust() {
+        let _ = writeln!(text, "CONTENDED: do not trust. {reason}");
     }
 }
 
-fn arms(text: &mut String, blocks: &Blocks) {
+fn arms(text: &mut String, windows: &Windows) {
     let _ = writeln!(
         text,
-        "\n{:<38} {:>24} {:>6} {:>24} {:>10} {:>9}",
-        "against the slices around it, 95 %",
-        "CPU per request, %",
+        "\n{:<34} {:>26} {:>6} {:>9} {:>10} {:>9}",
+        "against the windows around it, 95 %",
+        "time per request, %",
         "SD",
-        "requests/s, %",
-        "samples/s",
-        "run delay"
+        "windows",
+        "seconds",
+        "samples"
     );
     for arm in ARMS {
-        let totals = blocks.totals(arm);
-        let cpu = blocks.estimate(arm, |run| run.log_cpu);
-        let throughput = blocks.estimate(arm, |run| run.log_throughput);
-        let shown = |estimate: &anyhow::Result<Estimate>| match estimate {
-            Ok(e) => interval(e),
-            Err(_) => "too few blocks".to_owned(),
-        };
+        let estimate = windows.estimate(arm);
+        let (count, seconds) = windows.time_of(arm);
         let _ = writeln!(
             text,
-            "{:<38} {:>24} {:>6} {:>24} {:>10} {:>7.2} %",
+            "{:<34} {:>26} {:>6} {:>9} {:>10.1} {:>9}",
             arm.label(),
-            shown(&cpu),
-            cpu.as_ref().map_or_else(
+            estimate.as_ref().map_or_else(ToString::to_string, interval),
+            estimate.as_ref().map_or_else(
                 |_| "-".to_owned(),
                 |e| format!("{:.2}", 100.0 * e.deviation)
             ),
-            shown(&throughput),
-            blocks
-                .samples_per_second(arm)
-                .map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}")),
-            100.0 * totals.run_delay_share(),
+            count,
+            seconds,
+            windows
+                .samples(arm)
+                .map_or_else(|| "-".to_owned(), |samples| samples.to_string()),
         );
     }
-    if let Ok(floor) = blocks.estimate(Arm::Off, |run| run.log_cpu) {
+    if let Ok(floor) = windows.estimate(Arm::Off) {
         let verdict = if floor.covers_none() {
             "covers 0, as it must"
         } else {
-            "does NOT cover 0: something favours one place of a slice"
+            "does NOT cover 0: something favours one place of a cycle"
         };
         let _ = writeln!(
             text,
@@ -156,7 +126,7 @@ fn recorder(text: &mut String, footprint: &Footprint) {
     let _ = writeln!(
         text,
         "\n{}, {:.1} s under load\n\
-         \x20 recorder CPU {:.2} s, of which start-up {:.2} s; memory peak {:.0} MB (at the end: anonymous {:.0}, file {:.0}, shared {:.0}), BPF maps {:.0} MB in the kernel\n\
+         \x20 recorder CPU {:.2} s, of which start-up {:.2} s; memory peak {:.0} MB (at the end: anonymous {:.0}, file {:.0}, shared {:.0}), BPF maps {:.0} MB in the kernel; off-CPU programs {:.3} % of a core\n\
          \x20 on-CPU: taken {}, kept {}, lost {}; off-CPU: taken {}, kept {}, lost {}",
         footprint.arm.label(),
         footprint.seconds,
@@ -167,6 +137,7 @@ fn recorder(text: &mut String, footprint: &Footprint) {
         mb(memory.file),
         mb(memory.shared),
         mb(footprint.bpf_map_bytes),
+        100.0 * footprint.tracing_share(),
         number(&["ledger_on_cpu", "taken"]),
         number(&["ledger_on_cpu", "kept"]),
         losses(&footprint.document["ledger_on_cpu"]["lost"]),

@@ -61,11 +61,6 @@ struct task_struct {
 	char comm[16];
 };
 
-/* Before Linux 5.14 the field had another name (commit 2f064a59a11f). */
-struct task_struct___before_5_14 {
-	long state;
-};
-
 struct bpf_iter__task {
 	struct task_struct *task;
 };

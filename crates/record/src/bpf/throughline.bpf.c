@@ -70,13 +70,6 @@ int on_clock(struct bpf_perf_event_data *context)
 	return 0;
 }
 
-static __always_inline __u32 task_state(struct task_struct *task)
-{
-	if (bpf_core_field_exists(task->__state))
-		return task->__state;
-	return BPF_CORE_READ((struct task_struct___before_5_14 *)task, state);
-}
-
 static __always_inline struct thread_account *account_of(struct task_struct *task, __u32 pid, __u64 now)
 {
 	__u32 id = task->pid;
@@ -157,7 +150,7 @@ static __always_inline void leave(struct task_struct *task, __u64 now)
 	struct target_entry *target = bpf_map_lookup_elem(&targets, &pid);
 	if (!target || !target->recorded)
 		return;
-	__u32 state = task_state(task);
+	__u32 state = task->__state;
 	struct thread_account *account = account_of(task, pid, now);
 	if (!account)
 		return;

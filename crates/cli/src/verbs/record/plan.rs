@@ -4,13 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use rustix::fs::{Access, access};
 use throughline_record::RecordPlan;
 
 use super::status_page::StatusPage;
 use crate::args::RecordArgs;
-use crate::output::Voice;
+use crate::output::{self, Voice};
 use crate::verbs::targets::Selection;
 
 /// A recording as it will be made.
@@ -66,6 +66,10 @@ impl Plan {
             follow_forks: !args.no_follow,
             beyond_safe: args.beyond_safe,
         };
+        ensure!(
+            !output::is_stdout(&args.output),
+            "a case file cannot go to standard output: name a file with --output"
+        );
         // What is allowed and worth a warning comes back with the capture.
         record.check()?;
         let requests_from = args
