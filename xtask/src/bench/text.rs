@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::Report;
-use super::arms::{ARMS, Arm};
+use super::arms::{ARMS, Arm, on_cpu};
 use super::footprint::Footprint;
 use super::statistics::Estimate;
 use super::windows::Windows;
@@ -90,6 +90,20 @@ fn arms(text: &mut String, windows: &Windows) {
                 .samples(arm)
                 .map_or_else(|| "-".to_owned(), |samples| samples.to_string()),
         );
+    }
+    for arm in [
+        on_cpu(499),
+        Arm::PerfDwarf { rate_hz: 499 },
+        Arm::PerfFramePointers { rate_hz: 499 },
+    ] {
+        if let Ok(stacks) = windows.against(arm, Arm::Interrupts { rate_hz: 499 }) {
+            let _ = writeln!(
+                text,
+                "its stacks alone, over a clock without stacks: {}, {} %",
+                arm.label(),
+                interval(&stacks)
+            );
+        }
     }
     if let Ok(floor) = windows.estimate(Arm::Off) {
         let verdict = if floor.covers_none() {

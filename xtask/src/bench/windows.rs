@@ -171,6 +171,13 @@ impl Windows {
         Estimate::of(&self.log_costs(arm))
     }
 
+    /// One arm against another, in the same blocks.
+    pub fn against(&self, arm: Arm, other: Arm) -> Result<Estimate> {
+        let pairs = self.log_costs(arm).into_iter().zip(self.log_costs(other));
+        let values: Vec<f64> = pairs.map(|(a, b)| a - b).collect();
+        Estimate::of(&values)
+    }
+
     /// One arm against perf, in the same blocks. perf opens four events where one samples; what switching them costs is taken
     /// off perf, not off us.
     pub fn against_perf(&self, arm: Arm, perf: Arm) -> Result<Estimate> {
