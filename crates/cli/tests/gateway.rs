@@ -13,7 +13,7 @@ use support::{
     may_record, out, recorder, wait_until,
 };
 
-/// A lab that is ready, and its worker.
+/// A lab that is ready, and what it says of itself.
 fn lab(name: &str, load: &str) -> (Running, Value) {
     let mut lab = recorder(&[
         &"lab", &"run", &name, &"--for", &"50s", &"--load", &load, &"--json",
@@ -30,8 +30,11 @@ fn stop(lab: Running) {
     finish(lab);
 }
 
-fn worker(ready: &Value) -> String {
-    ready["pids"]["workers"][0].to_string()
+/// Its workers, as `--pid` takes them.
+fn workers(ready: &Value) -> String {
+    let workers = ready["pids"]["workers"].as_array().expect("a list");
+    let pids: Vec<String> = workers.iter().map(Value::to_string).collect();
+    pids.join(",")
 }
 
 /// Sends requests one after the other on one connection, and reads each answer to its end.
@@ -74,7 +77,7 @@ fn requests_are_counted_to_the_last_one_without_configuration() {
     let recording = recorder(&[
         &"record",
         &"--pid",
-        &worker(&ready),
+        &workers(&ready),
         &"--for",
         &"20s",
         &"-o",
@@ -161,28 +164,28 @@ fn a_program_that_is_no_nginx_has_a_reason_for_its_missing_requests() {
     );
 }
 
-/// Records the worker of a lab under load.
+/// Records the workers of a lab under load.
 fn recorded(name: &str, case: &Path) -> bool {
     let (lab, ready) = lab(name, "closed");
     let output = run!(
         "record",
         "--pid",
-        worker(&ready),
+        workers(&ready),
         "--on-cpu",
         "--rate",
-        "499",
+        "997",
         "--beyond-safe",
         "--for",
-        "6s",
+        "8s",
         "-o",
         case,
         "--json"
     );
     stop(lab);
     assert_code(&output, 0);
-    let enough = kept(case) >= 300;
+    let enough = kept(case) >= 100;
     if !enough {
-        eprintln!("SKIPPED: cpu: the worker got too little of a core for 300 samples");
+        eprintln!("SKIPPED: cpu: the worker got too little of a core for 100 samples");
     }
     enough
 }
