@@ -2,7 +2,8 @@
 //!
 //! A start is the same when source, line and bytecode are. Where the file changed in between, lines moved: what is left
 //! over on both sides is matched by function, bytecode and distance from the function's first line, then by function and
-//! bytecode in the order of lines.
+//! bytecode in the order of lines. Where the program was installed elsewhere, the last two parts of the path stand for the
+//! file, and all of that is tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,6 +79,13 @@ pub struct Common {
     pub function: Option<FunctionPlace>,
     /// Lost starts that have it.
     pub starts: u64,
+    /// Lost starts that are it or reach it, directly or through functions with starts of their own; of a caller the same
+    /// as `starts`.
+    #[serde(default)]
+    pub reached_by: u64,
+    /// Whether it was given up itself: a caller's trace that meets it is aborted, until the caller is given up too.
+    #[serde(default)]
+    pub given_up_itself: bool,
     /// Lost starts.
     pub of: u64,
 }
@@ -246,16 +254,21 @@ fn pair(old: &[Merged<'_>], new: &[Merged<'_>]) -> Vec<Pair> {
     let mut pairs = Vec::new();
     let mut left_old: BTreeSet<usize> = (0..old.len()).collect();
     let mut left_new: BTreeSet<usize> = (0..new.len()).collect();
-    for strength in [Strength::Line, Strength::Distance, Strength::Function] {
+    let strengths = [Strength::Line, Strength::Distance, Strength::Function];
+    let files: [fn(&str) -> &str; 2] = [whole_path, end_of_path];
+    for (file, strength) in files
+        .into_iter()
+        .flat_map(|file| strengths.map(|strength| (file, strength)))
+    {
         let mut waiting: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for &at in &left_old {
-            if let Some(key) = strength.key(&old[at].state.start) {
+            if let Some(key) = strength.key(&old[at].state.start, file) {
                 waiting.entry(key).or_default().push(at);
             }
         }
         for at in left_new.clone() {
             let waiting = strength
-                .key(&new[at].state.start)
+                .key(&new[at].state.start, file)
                 .and_then(|key| waiting.get_mut(&key));
             if let Some(waiting) = waiting.filter(|waiting| !waiting.is_empty()) {
                 let before = waiting.remove(0);
@@ -282,6 +295,18 @@ fn pair(old: &[Merged<'_>], new: &[Merged<'_>]) -> Vec<Pair> {
     pairs
 }
 
+fn whole_path(source: &str) -> &str {
+    source
+}
+
+fn end_of_path(source: &str) -> &str {
+    let mut slashes = source.rmatch_indices('/');
+    match slashes.nth(1) {
+        Some((at, _)) => source.get(at + 1..).unwrap_or(source),
+        None => source,
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Strength {
     Line,
@@ -292,8 +317,8 @@ enum Strength {
 impl Strength {
     /// `None` where the start lacks what this strength compares. The parts cannot run into each other: U+0000 is in no
     /// name that matters.
-    fn key(self, start: &Start) -> Option<String> {
-        let source = start.source.as_deref()?;
+    fn key(self, start: &Start, file: fn(&str) -> &str) -> Option<String> {
+        let source = file(start.source.as_deref()?);
         if let Strength::Line = self {
             return Some(format!("{source}\0{}\0{}", start.line?, start.op));
         }
@@ -318,7 +343,10 @@ fn entry(
     other: Option<&Merged<'_>>,
 ) -> DiffStart {
     let state = of.state;
-    let moved = twin.filter(|twin| twin.state.start.line != state.start.line);
+    let moved = twin.filter(|twin| {
+        let place = |state: &StartState| (state.start.source.clone(), state.start.line);
+        place(twin.state) != place(state)
+    });
     DiffStart {
         start: state.start.clone(),
         moved_from: moved.map(|twin| twin.state.start.clone()),
@@ -330,8 +358,8 @@ fn entry(
     }
 }
 
-/// Functions that two or more of the lost starts call, or that call them; those that most have first, and of those a
-/// function of Lua before a name that leads nowhere.
+/// Functions that two or more of the lost starts are or call, or that call them; those that were given up themselves
+/// first, then those that most have.
 fn common(lost: &[&Merged<'_>], all: &[Merged<'_>]) -> Vec<Common> {
     let mut found: BTreeMap<(Relation, String, Option<FunctionPlace>), BTreeSet<usize>> =
         BTreeMap::new();
@@ -357,25 +385,99 @@ fn common(lost: &[&Merged<'_>], all: &[Merged<'_>]) -> Vec<Common> {
         }
     }
     let of = lost.len() as u64;
+    let graph = Graph::new(all);
     let mut common: Vec<Common> = found
         .into_iter()
-        .map(|((relation, name, function), starts)| Common {
-            relation,
-            name,
-            function,
-            starts: starts.len() as u64,
-            of,
+        .map(|((relation, name, function), starts)| {
+            let starts = starts.len() as u64;
+            let is_it = |start: &&Merged<'_>| {
+                let own = start.state.start.function.as_ref();
+                own.zip(function.as_ref())
+                    .is_some_and(|(own, function)| same(own, function))
+            };
+            let has_it = |start: &&&Merged<'_>| {
+                is_it(start) || graph.reaches(start.state, &name, function.as_ref())
+            };
+            let given_up_itself =
+                |start: &&Merged<'_>| is_it(start) && start.state.start.op.starts_with("FUNC");
+            Common {
+                relation,
+                reached_by: match relation {
+                    Relation::Callee => lost.iter().filter(has_it).count() as u64,
+                    Relation::Caller => starts,
+                },
+                given_up_itself: lost.iter().any(given_up_itself),
+                name,
+                function,
+                starts,
+                of,
+            }
         })
-        .filter(|common| common.starts >= COMMON_STARTS.min(of.max(1)))
+        .filter(|common| common.reached_by >= COMMON_STARTS.min(of.max(1)))
         .collect();
-    common.sort_by_key(|common| (std::cmp::Reverse(common.starts), common.function.is_none()));
+    // A function that was given up itself explains its callers, and more than one that they merely share.
+    common.sort_by_key(|common| {
+        let callee = common.relation == Relation::Callee;
+        let explains = common.given_up_itself && callee;
+        let most = if explains {
+            (common.reached_by, common.starts)
+        } else {
+            (common.starts, common.reached_by)
+        };
+        std::cmp::Reverse((explains, most, common.function.is_some()))
+    });
     common.truncate(COMMON_MAX);
     common
 }
 
+/// Which function with a start calls what.
+struct Graph<'a>(BTreeMap<Site<'a>, &'a StartState>);
+
+/// A function by its place, without its name.
+type Site<'a> = (&'a str, u32, u32);
+
+fn site(function: &FunctionPlace) -> Site<'_> {
+    (&function.source, function.first_line, function.last_line)
+}
+
+impl<'a> Graph<'a> {
+    fn new(all: &[Merged<'a>]) -> Graph<'a> {
+        let of = |start: &Merged<'a>| {
+            let state: &'a StartState = start.state;
+            Some((site(state.start.function.as_ref()?), state))
+        };
+        Graph(all.iter().filter_map(of).collect())
+    }
+
+    /// Whether the function of `from` calls this one, itself or through others.
+    fn reaches(&self, from: &StartState, name: &str, function: Option<&FunctionPlace>) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut open = vec![from];
+        while let Some(state) = open.pop() {
+            for call in &state.calls {
+                let called = call.function.as_ref();
+                let is_it = match (called, function) {
+                    (Some(called), Some(function)) => same(called, function),
+                    (None, None) => call.name == name,
+                    _ => false,
+                };
+                if is_it {
+                    return true;
+                }
+                if let Some(at) = called.map(site)
+                    && seen.insert(at)
+                    && let Some(next) = self.0.get(&at)
+                {
+                    open.push(next);
+                }
+            }
+        }
+        false
+    }
+}
+
 fn same(one: &FunctionPlace, other: &FunctionPlace) -> bool {
-    (&one.source, one.first_line, one.last_line)
-        == (&other.source, other.first_line, other.last_line)
+    site(one) == site(other)
 }
 
 fn sum(

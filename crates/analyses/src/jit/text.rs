@@ -9,6 +9,8 @@ use super::document::{Blacklisted, Events, JitDocument, LuaTrace, Start, StartSt
 
 /// Rows of one list.
 const ROWS: usize = 20;
+/// Functions in common that are named; the document has more.
+const COMMON_SHOWN: usize = 3;
 /// Shares of a cache from which it is called nearly full.
 const NEARLY_FULL: f64 = 0.9;
 
@@ -269,7 +271,7 @@ impl Diff {
     /// The comparison as text that ends with a newline.
     pub fn text(&self) -> String {
         let mut out = String::new();
-        for common in &self.common {
+        for common in self.common.iter().take(COMMON_SHOWN) {
             line(&mut out, &common_line(common));
         }
         let lost = self.lost();
@@ -317,18 +319,12 @@ impl Diff {
     }
 }
 
-/// "all 6 given-up starts call observe() at log.lua:40".
+/// "all 6 starts given up only after call observe() at log.lua:40".
 fn common_line(common: &Common) -> String {
-    let who = if common.starts == common.of {
-        match common.of {
-            1 => "the one start given up only after".to_owned(),
-            of => format!("all {of} starts given up only after"),
-        }
-    } else {
-        format!(
-            "{} of {} starts given up only after",
-            common.starts, common.of
-        )
+    let who = match common.of {
+        1 => "the one start given up only after".to_owned(),
+        of if common.reached_by == of => format!("all {of} starts given up only after"),
+        of => format!("{} of {of} starts given up only after", common.reached_by),
     };
     let name = match common.name.as_str() {
         "" => "a function".to_owned(),
@@ -338,20 +334,27 @@ fn common_line(common: &Common) -> String {
         .function
         .as_ref()
         .map_or_else(String::new, |function| {
-            let source = function
-                .source
-                .strip_prefix(['@', '='])
-                .unwrap_or(&function.source);
+            let source = &function.source;
+            let source = source.strip_prefix(['@', '=']).unwrap_or(source);
             format!(" at {source}:{}", function.first_line)
         });
-    let one = common.starts == 1;
-    match common.relation {
-        Relation::Callee => format!("{who} {} {name}{place}", if one { "calls" } else { "call" }),
-        Relation::Caller => format!(
-            "{who} {} called by {name}{place}",
-            if one { "is" } else { "are" }
-        ),
-    }
+    let verb = match (common.relation, common.given_up_itself, common.of) {
+        (Relation::Callee, true, 1) => "is or calls",
+        (Relation::Callee, true, _) => "are or call",
+        (Relation::Callee, false, 1) => "calls",
+        (Relation::Callee, false, _) => "call",
+        (Relation::Caller, _, 1) => "is called by",
+        (Relation::Caller, _, _) => "are called by",
+    };
+    let directly = if common.starts < common.reached_by && common.relation == Relation::Callee {
+        format!(
+            " ({} call it themselves, others through those)",
+            common.starts
+        )
+    } else {
+        String::new()
+    };
+    format!("{who} {verb} {name}{place}{directly}")
 }
 
 fn diff_row(start: &DiffStart) -> String {
@@ -366,7 +369,7 @@ fn diff_row(start: &DiffStart) -> String {
         let _ = write!(row, ", in {} VMs", start.vms);
     }
     if let Some(moved) = &start.moved_from {
-        let _ = write!(row, "; was at line {}", moved.line.unwrap_or_default());
+        let _ = write!(row, "; was {}", moved.label());
     }
     if start.other_state != "absent" {
         let _ = write!(

@@ -73,26 +73,23 @@ fn at(starts: &mut BTreeMap<u64, StartSummary>, start: Place) -> &mut StartSumma
     })
 }
 
-/// For each trace the start of its tree's root.
-fn trees(traces: &[CensusTrace]) -> BTreeMap<u32, u64> {
-    let by_number: BTreeMap<u32, &CensusTrace> = traces
+/// For each trace, in their order, the start of its tree's root.
+fn trees(traces: &[CensusTrace]) -> Vec<u64> {
+    let by_number: BTreeMap<u32, u64> = traces
         .iter()
-        .map(|entry| (entry.trace.number, entry))
+        .map(|entry| (entry.trace.number, entry.start.pc))
         .collect();
     let root = |entry: &CensusTrace| {
         let root = entry.trace.root.and_then(|root| by_number.get(&root));
-        root.map_or(entry.start.pc, |root| root.start.pc)
+        root.copied().unwrap_or(entry.start.pc)
     };
-    traces
-        .iter()
-        .map(|entry| (entry.trace.number, root(entry)))
-        .collect()
+    traces.iter().map(root).collect()
 }
 
 fn inlined_in(
     reader: &Reader<'_>,
     traces: &[CensusTrace],
-    trees: &BTreeMap<u32, u64>,
+    trees: &[u64],
     start: Place,
 ) -> Vec<u32> {
     let own = traces
@@ -100,8 +97,7 @@ fn inlined_in(
         .find(|entry| entry.start.pc == start.pc && entry.trace.origin == Origin::Root);
     let instruction = own.map(|entry| entry.trace.start_instruction);
     let range = reader.loop_range(start, instruction);
-    let holds = |entry: &&CensusTrace| {
-        let of_itself = trees.get(&entry.trace.number) == Some(&start.pc);
+    let holds = |entry: &CensusTrace, tree: u64| {
         let inside = match &range {
             // Where the loop itself ends, the code behind it may begin.
             Some(range) => {
@@ -116,11 +112,12 @@ fn inlined_in(
                     && entry.inlined.binary_search(&start.bytecode_start).is_ok()
             }
         };
-        inside && !of_itself
+        inside && tree != start.pc
     };
     traces
         .iter()
-        .filter(holds)
-        .map(|entry| entry.trace.number)
+        .zip(trees)
+        .filter(|&(entry, &tree)| holds(entry, tree))
+        .map(|(entry, _)| entry.trace.number)
         .collect()
 }
