@@ -81,8 +81,7 @@ fn a_hostile_chunk_name_is_inert_in_text_and_whole_in_json() {
         return;
     }
     let dir = directory();
-    let text =
-        "loadstring('for i = 1, 200 do end', '@/srv/<script>\\27[2J\\27]0;x\\7\\n.lua')()";
+    let text = "loadstring('for i = 1, 200 do end', '@/srv/<script>\\27[2J\\27]0;x\\7\\n.lua')()";
     let running = luajit(&script(&dir, "a.lua", &format!("{text}{SLEEP}")));
     let text = out(&run!("jit", "--pid", running.pid().to_string()));
     assert!(
