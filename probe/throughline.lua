@@ -39,6 +39,10 @@
 -- Who holds the function itself calls it uncounted. Such references (upvalues, fields of tables) are looked for
 -- from package.loaded, the globals and the registry, and counted; locals of coroutines are not seen.
 --
+-- LuaJIT may choose other starts for its traces: a wrapper can begin one in the place of its function, and can be given
+-- up where the function would not have been. `throughline calls` names wrappers that were given up, and compares runs
+-- (`counting = false` beside counting). What the probe costs is measured by cost.py beside this file.
+--
 -- What may differ for the program: `debug.getinfo` of a counted function describes the wrapper, and a function
 -- that is compared with a copy of itself kept from before is no longer equal to it. An error of the probe never
 -- reaches the program: `start` returns nil and a message, and what happens later is counted in the mapping.

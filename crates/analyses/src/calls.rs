@@ -169,11 +169,10 @@ pub struct CallsReport {
     pub counting: bool,
     /// The functions, in the order in which they were asked for.
     pub functions: Vec<FunctionCalls>,
-    /// Always `None`: one run alone cannot say, unless a wrapper itself was given up.
+    /// Always `None`: one run alone cannot say.
     pub probe_changed_jit: Option<bool>,
     /// Why not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub probe_changed_jit_reason: Option<String>,
+    pub probe_changed_jit_reason: &'static str,
     /// The compiler's events since the processes began.
     pub jit: Option<JitSeen>,
     /// Why there are none.
@@ -253,19 +252,12 @@ pub fn calls(watched: &[Watched], requests: Requests, seconds: f64) -> CallsRepo
     }
     let jit = jit(watched);
     let wrapper_given_up = jit.as_ref().and_then(|jit| given_up_wrapper(&jit.starts));
-    let (changed, changed_reason) = match wrapper_given_up {
-        Some(start) => (
-            Some(true),
-            Some(format!(
-                "LuaJIT gave up the wrapper {:?}: {}",
-                start.start.source, start.reason
-            )),
-        ),
-        None => (
-            None,
-            Some("one run cannot say: compare runs with and without counting (--compare)".into()),
-        ),
-    };
+    if let Some(start) = wrapper_given_up {
+        warnings.push(format!(
+            "LuaJIT gave up the wrapper {:?} ({}): the counter may keep its callers from being compiled",
+            start.start.source, start.reason
+        ));
+    }
     CallsReport {
         schema: SCHEMA,
         tool: env!("CARGO_PKG_VERSION"),
@@ -275,8 +267,8 @@ pub fn calls(watched: &[Watched], requests: Requests, seconds: f64) -> CallsRepo
         requests_source,
         counting: watched.iter().any(|process| process.counting),
         functions,
-        probe_changed_jit: changed,
-        probe_changed_jit_reason: changed_reason,
+        probe_changed_jit: None,
+        probe_changed_jit_reason: "one run cannot say: compare runs with and without counting (--compare)",
         jit_reason: jit
             .is_none()
             .then_some("the probe was started without events"),

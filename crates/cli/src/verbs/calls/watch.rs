@@ -30,6 +30,9 @@ struct Subject {
     ended: bool,
 }
 
+/// Requests by master, and probes by process.
+type Reading = (BTreeMap<u32, u64>, BTreeMap<u32, Probe>);
+
 /// The processes of a selection that have a probe, and what nginx had counted when the watch began.
 pub struct Watch {
     selection: Selection,
@@ -80,13 +83,9 @@ impl Watch {
             )
             .into());
         }
-        watch.requests_first = watch.requests();
-        // Requests and calls are read in this order here and at the end, so that the distance cancels out.
+        watch.requests_first = watch.read_together();
         for subject in watch.subjects.values_mut() {
-            if let Ok(probe) = read_probe(&subject.memory, &subject.mapping) {
-                subject.first = probe.clone();
-                subject.last = probe;
-            }
+            subject.first = subject.last.clone();
         }
         Ok(watch)
     }
@@ -128,10 +127,10 @@ impl Watch {
 
     /// Reads a last time and gives what was seen.
     pub fn end(mut self) -> (Vec<Watched>, Requests) {
-        let requests_last = self.requests();
         for (&pid, subject) in &mut self.subjects {
             subject.look(pid);
         }
+        let requests_last = self.read_together();
         let requests = self.requests_between(&requests_last);
         let watched = self
             .subjects
@@ -139,6 +138,46 @@ impl Watch {
             .map(|(&pid, subject)| subject.watched(pid))
             .collect();
         (watched, requests)
+    }
+
+    /// Reads probes and requests at one time, as far as that can be had of a program that goes on: the requests before
+    /// and after the probes, of several tries the one with the fewest between them, and the middle of both.
+    fn read_together(&mut self) -> BTreeMap<u32, u64> {
+        const TRIES: usize = 8;
+        let mut best: Option<(u64, Reading)> = None;
+        for _ in 0..TRIES {
+            let before = self.requests();
+            let probes: BTreeMap<u32, Probe> = self
+                .subjects
+                .iter()
+                .filter_map(|(&pid, subject)| Some((pid, subject.read()?)))
+                .collect();
+            let after = self.requests();
+            let distance = |master: &u32, count: &u64| {
+                let after = after.get(master).copied().unwrap_or(*count);
+                after.saturating_sub(*count)
+            };
+            let apart = before.iter().map(|(m, c)| distance(m, c)).sum();
+            if best.as_ref().is_none_or(|(known, _)| apart < *known) {
+                let middle = before
+                    .iter()
+                    .map(|(m, c)| (*m, c.saturating_add(distance(m, c) / 2)))
+                    .collect();
+                best = Some((apart, (middle, probes)));
+            }
+            if apart == 0 {
+                break;
+            }
+        }
+        let Some((_, (requests, probes))) = best else {
+            return BTreeMap::new();
+        };
+        for (pid, probe) in probes {
+            if let Some(subject) = self.subjects.get_mut(&pid) {
+                subject.last = probe;
+            }
+        }
+        requests
     }
 
     /// The master of a worker: its parent, if that has a probe or is the parent of all that have.
@@ -244,6 +283,14 @@ impl Subject {
             // The reading before it stands.
             Err(_) => {}
         }
+    }
+
+    /// A reading, unless the process has ended or the reading changed too much meanwhile.
+    fn read(&self) -> Option<Probe> {
+        if self.ended {
+            return None;
+        }
+        read_probe(&self.memory, &self.mapping).ok()
     }
 
     /// Calls of a function in the time watched.
