@@ -8,7 +8,7 @@
 use libfuzzer_sys::fuzz_target;
 use throughline_target::{
     FixtureMemory, Mapping, Permissions, fast_function_names, find_vms, handlers, machine_code,
-    prototype, trace, trace_at, trace_count,
+    prototype, snapshots, trace, trace_at, trace_count, unseen,
 };
 
 /// Where the VM's memory and its interpreter's code lie.
@@ -31,6 +31,10 @@ const NAME: u64 = 0x3400;
 const TRACES: u64 = 0x3800;
 const TRACE: u64 = 0x3900;
 const AREA: u64 = 0x3a00;
+const IR: u64 = 0x3c00;
+const SNAPSHOTS: u64 = 0x3c80;
+const SNAPSHOT_MAP: u64 = 0x3d00;
+const CLOSURE: u64 = 0x3d80;
 const GLOBALS: u64 = 0x4000;
 const NODES: u64 = 0x4100;
 const FUNCTION: u64 = 0x5000;
@@ -96,6 +100,29 @@ fn vm(version: usize) -> Heap {
     heap.put(TRACE + 84, &0x80u32.to_le_bytes());
     heap.word(TRACE + 88, HEAP + AREA + 16);
     heap.put(TRACE + 104, &1u16.to_le_bytes());
+    // Two snapshots: one of the function itself, one inside of a function that it has called.
+    heap.put(TRACE + 10, &2u16.to_le_bytes());
+    heap.put(TRACE + 12, &0x8001u32.to_le_bytes());
+    heap.word(TRACE + 32, (HEAP + IR).wrapping_sub(8 * 0x7ffa));
+    heap.put(TRACE + 40, &0x7ffau32.to_le_bytes());
+    heap.put(TRACE + 44, &6u32.to_le_bytes());
+    heap.word(TRACE + 48, HEAP + SNAPSHOTS);
+    heap.word(TRACE + 56, HEAP + SNAPSHOT_MAP);
+    // {IR_KGC of a function, the function}, {IR_KNUM, the link}, and two of no account.
+    heap.put(IR + 4, &[8, 24]);
+    heap.word(IR + 8, HEAP + CLOSURE);
+    heap.put(IR + 20, &[14, 28]);
+    heap.word(IR + 24, HEAP + PROTOTYPE + 112);
+    heap.put(SNAPSHOTS + 12, &2u32.to_le_bytes());
+    heap.put(SNAPSHOTS + 18, &0x20u16.to_le_bytes());
+    heap.put(SNAPSHOTS + 22, &[2]);
+    heap.word(SNAPSHOT_MAP, (HEAP + PROTOTYPE + 108) << 8);
+    heap.put(SNAPSHOT_MAP + 8, &0x0300_7ffau32.to_le_bytes());
+    heap.put(SNAPSHOT_MAP + 12, &0x0401_7ffcu32.to_le_bytes());
+    heap.word(SNAPSHOT_MAP + 16, (HEAP + PROTOTYPE + 108) << 8 | 3);
+    heap.tag(CLOSURE, 8);
+    heap.word(CLOSURE + 32, HEAP + PROTOTYPE + 104);
+    heap.put(PROTOTYPE + 104, &[funcf as u8]);
     heap.tag(GLOBALS, 11);
     heap.word(GLOBALS + 40, HEAP + NODES);
     heap.put(GLOBALS + 52, &7u32.to_le_bytes());
@@ -163,6 +190,11 @@ fuzz_target!(|data: &[u8]| {
         for number in 0..trace_count(&memory, vm).unwrap_or(0).min(8) {
             if let Ok(trace) = trace(&memory, vm, number) {
                 read_prototype(&memory, vm, trace.start_bytecode, trace.start_pc);
+                if let Ok(read) = snapshots(&memory, vm, &trace) {
+                    assert_eq!(read.list.len(), usize::from(trace.snapshots));
+                    assert_eq!(unseen(&memory, vm, &trace, &read).len(), read.list.len());
+                    assert!(read.at(0x40).is_none_or(|index| index < read.list.len()));
+                }
             }
         }
         read_prototype(&memory, vm, HEAP + PROTOTYPE + 104, HEAP + PROTOTYPE + 108);

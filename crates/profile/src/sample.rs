@@ -160,8 +160,18 @@ impl Flags {
     /// A Lua function's prototype could not be read; its frame says why.
     pub const LUA_PROTO_UNREADABLE: Self = Self(1 << 6);
 
+    /// In machine code of a trace, where code of a function that the innermost Lua frame calls, or has just been returned to
+    /// from, may be meant: that frame is marked as guessed, and the self share of the other function is a lower bound.
+    pub const LUA_AT_OR_INSIDE: Self = Self(1 << 7);
+    /// In machine code that no trace has any more: only the Lua frames up to where the trace was entered are known.
+    pub const JIT_NO_TRACE: Self = Self(1 << 8);
+    /// In machine code of a trace that changed while it was read, or that contradicts the Lua stack; the same holds.
+    pub const JIT_TRACE_CHANGED: Self = Self(1 << 9);
+    /// In machine code of a trace that does not tell what it has inlined there; the same holds.
+    pub const JIT_NO_SNAPSHOT: Self = Self(1 << 10);
+
     /// Every flag with its stable name in the ledger.
-    pub const NAMED: [(Self, &'static str); 7] = [
+    pub const NAMED: [(Self, &'static str); 11] = [
         (Self::STACK_TRUNCATED, "stack_truncated"),
         (Self::NATIVE_UNWIND_INCOMPLETE, "native_unwind_incomplete"),
         (Self::UNSYMBOLISED_LEAF, "unsymbolised_leaf"),
@@ -169,6 +179,10 @@ impl Flags {
         (Self::LUA_TRUNCATED, "lua_truncated"),
         (Self::NO_KERNEL_STACK, "no_kernel_stack"),
         (Self::LUA_PROTO_UNREADABLE, "lua_proto_unreadable"),
+        (Self::LUA_AT_OR_INSIDE, "lua_at_or_inside"),
+        (Self::JIT_NO_TRACE, "jit_no_trace"),
+        (Self::JIT_TRACE_CHANGED, "jit_trace_changed"),
+        (Self::JIT_NO_SNAPSHOT, "jit_no_snapshot"),
     ];
 
     /// Whether all bits of `other` are set.

@@ -15,6 +15,7 @@ use throughline_wire::{BaseSource, SampleRecord, fault, kind};
 use crate::category::Categories;
 use crate::function_names::FunctionNames;
 use crate::image::Images;
+use crate::inlined::InMachineCode;
 use crate::kernel_names::KernelNames;
 use crate::lua_stack::{Callee, LuaStacks};
 use crate::lua_vm::NamingContext;
@@ -236,6 +237,7 @@ impl Folder {
                 record,
                 &mut lua,
                 LuaSegment {
+                    lookup: frame.lookup,
                     cframe,
                     is_leaf: i == 0,
                     called_from_vm,
@@ -287,8 +289,6 @@ impl Folder {
         let Some(thread) = lua_thread(record, segment.cframe) else {
             return 0;
         };
-        let mut callees = std::mem::take(&mut self.callees);
-        let innermost = lua.segment(thread, &mut callees);
         let Process {
             vms,
             memory,
@@ -302,6 +302,14 @@ impl Folder {
         else {
             return 0;
         };
+        let inlined = in_machine_code(record, &segment, vm)
+            .zip(lua.innermost_frame(thread))
+            .and_then(|(place, base)| {
+                let found = vm.inlined(memory, place, base);
+                found.map_err(|reason| flags.insert(reason.flag())).ok()
+            });
+        let mut callees = std::mem::take(&mut self.callees);
+        let innermost = lua.segment(thread, inlined.as_deref(), &mut callees);
         let mut placed = 0;
         for (depth, callee) in callees.iter().enumerate() {
             match *callee {
@@ -330,6 +338,13 @@ impl Folder {
                     if !readable {
                         flags.insert(Flags::LUA_PROTO_UNREADABLE);
                     }
+                    let leaf = depth == 0 && inlined.as_ref().is_some_and(|it| it.at_or_inside);
+                    let frame = if leaf {
+                        flags.insert(Flags::LUA_AT_OR_INSIDE);
+                        guessed(&mut self.profile, frame)
+                    } else {
+                        frame
+                    };
                     self.stack.push(frame);
                     placed += 1;
                 }
@@ -383,11 +398,41 @@ impl Folder {
 }
 
 struct LuaSegment {
+    lookup: u64,
     cframe: u64,
     is_leaf: bool,
     called_from_vm: bool,
     kind: NativeKind,
     now: Nanos,
+}
+
+/// The same place, marked as inferred.
+fn guessed(profile: &mut Profile, frame: FrameId) -> FrameId {
+    let mut frame = profile.frames.get(frame).clone();
+    frame.guessed = true;
+    profile.frames.intern(frame)
+}
+
+/// Where a segment runs in machine code whose base the walk of the Lua stack started from: in a trace, or in a subroutine of
+/// the interpreter that a trace has called, which has nothing but its return address on the stack.
+fn in_machine_code(
+    record: &SampleRecord<'_>,
+    segment: &LuaSegment,
+    vm: &crate::lua_vm::LuaVm,
+) -> Option<InMachineCode> {
+    let address = match segment.kind {
+        NativeKind::Trace { .. } => segment.lookup,
+        NativeKind::Interpreter { .. } if segment.is_leaf => {
+            record.stack_word(record.header.sp)?.wrapping_sub(1)
+        }
+        _ => return None,
+    };
+    let known = vm.machine_code.iter().any(|area| area.contains(&address));
+    (known && record.base_source() == BaseSource::JitBase).then_some(InMachineCode {
+        address,
+        vm_state: record.header.vm_state,
+        now: segment.now,
+    })
 }
 
 /// The PC of the innermost Lua function of a segment: the trace's start in machine code, the interpreter's PC register while it

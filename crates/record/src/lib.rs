@@ -37,6 +37,7 @@ mod coverage;
 mod fold;
 mod function_names;
 mod image;
+mod inlined;
 mod kernel_names;
 mod kernel_part;
 mod lua_stack;

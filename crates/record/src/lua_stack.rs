@@ -5,6 +5,8 @@
 
 use throughline_wire::{LuaFrame, SampleRecord};
 
+use crate::inlined::Expansion;
+
 const TYPE_CONT: u64 = 2;
 const TYPE_VARG: u64 = 3;
 const C_FUNCTION: u32 = 1;
@@ -53,9 +55,21 @@ impl LuaStacks {
         Self { states }
     }
 
-    /// The next segment of a Lua thread, innermost first, and whether it is of the sample's innermost Lua thread and its
-    /// first segment.
-    pub fn segment(&mut self, lua_thread: u64, into: &mut Vec<Callee>) -> bool {
+    /// The frame at the top of the next segment of a Lua thread, when that segment is the innermost of the sample.
+    #[must_use]
+    pub fn innermost_frame(&self, lua_thread: u64) -> Option<LuaFrame> {
+        let (address, frames, cursor) = self.states.first()?;
+        (*address == lua_thread && *cursor == 0).then(|| frames.first().copied())?
+    }
+
+    /// The next segment of a Lua thread, innermost first, below the frames that a trace has inlined; and whether it is of the
+    /// sample's innermost Lua thread and its first segment.
+    pub fn segment(
+        &mut self,
+        lua_thread: u64,
+        inlined: Option<&Expansion>,
+        into: &mut Vec<Callee>,
+    ) -> bool {
         into.clear();
         let Some(index) = self
             .states
@@ -66,26 +80,52 @@ impl LuaStacks {
         };
         let (_, frames, cursor) = &mut self.states[index];
         let innermost = index == 0 && *cursor == 0;
-        let mut pc = None;
-        let mut pseudo = false;
+        let mut walk = Walk::default();
+        if let Some(inlined) = inlined {
+            walk.pc = Some(inlined.pc);
+            for frame in &inlined.frames {
+                walk.step(frame, into);
+            }
+        }
+        let mut base = inlined.and_then(|inlined| inlined.base);
         while let Some(frame) = frames.get(*cursor) {
             *cursor += 1;
-            let vararg = frame.link & 7 == TYPE_VARG;
-            if !pseudo {
-                into.extend(callee(frame, pc));
-            }
-            // A vararg function has a second frame below its own, which carries the link to the caller.
-            pseudo = vararg && !pseudo;
-            pc = match frame.link {
-                link if link & 3 == 0 => Some(link),
-                link if link & 7 == TYPE_CONT => Some(frame.continuation_pc).filter(|&pc| pc != 0),
-                _ => None,
-            };
+            let called = base.take().map(|base| LuaFrame {
+                code: base.code,
+                ffid: base.ffid,
+                ..*frame
+            });
+            walk.step(&called.unwrap_or(*frame), into);
             if frame.link & 3 == 1 {
                 break;
             }
         }
         innermost
+    }
+}
+
+/// Goes down a Lua stack, frame by frame.
+#[derive(Default)]
+struct Walk {
+    /// Of the next frame, behind its running instruction.
+    pc: Option<u64>,
+    /// The next frame is the second one of a vararg function.
+    pseudo: bool,
+}
+
+impl Walk {
+    fn step(&mut self, frame: &LuaFrame, into: &mut Vec<Callee>) {
+        let vararg = frame.link & 7 == TYPE_VARG;
+        if !self.pseudo {
+            into.extend(callee(frame, self.pc));
+        }
+        // A vararg function has a second frame below its own, which carries the link to the caller.
+        self.pseudo = vararg && !self.pseudo;
+        self.pc = match frame.link {
+            link if link & 3 == 0 => Some(link),
+            link if link & 7 == TYPE_CONT => Some(frame.continuation_pc).filter(|&pc| pc != 0),
+            _ => None,
+        };
     }
 }
 

@@ -1,6 +1,7 @@
 //! A LuaJIT VM of a process as the recorder uses it: names for its places, kept while they stay true.
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 use throughline_profile::{Frame, FrameId, FrameKind, Profile};
@@ -9,8 +10,10 @@ use throughline_target::{
     machine_code, prototype, trace,
 };
 use throughline_units::Nanos;
+use throughline_wire::LuaFrame;
 
 use crate::function_names::FunctionNames;
+use crate::inlined::{Expansion, InMachineCode, InlinedFrames, NotExpanded};
 
 /// A prototype is read again when it was last seen this long ago: functions can be collected and their memory used anew.
 const PROTOTYPE_TRUSTED: Nanos = Nanos(1_000_000_000);
@@ -35,6 +38,7 @@ pub struct LuaVm {
     prototypes: FxHashMap<u64, Known>,
     frames: FxHashMap<(u64, u64), FrameId>,
     trace_starts: FxHashMap<u32, (Nanos, Option<u64>)>,
+    inlined: InlinedFrames,
     machine_code_read: Nanos,
 }
 
@@ -51,6 +55,7 @@ impl LuaVm {
             prototypes: FxHashMap::default(),
             frames: FxHashMap::default(),
             trace_starts: FxHashMap::default(),
+            inlined: InlinedFrames::default(),
             machine_code_read: Nanos(0),
         };
         this.read_machine_code(memory, MACHINE_CODE_TRUSTED);
@@ -101,6 +106,26 @@ impl LuaVm {
             .map(|trace| trace.start_pc + 4);
         self.trace_starts.insert(number, (now, start));
         start
+    }
+
+    /// The frames that a trace has inlined at an address, above the frame that the walk of the Lua stack found at its base.
+    pub fn inlined(
+        &mut self,
+        memory: &LiveProcess,
+        place: InMachineCode,
+        base: LuaFrame,
+    ) -> Result<Rc<Expansion>, NotExpanded> {
+        let expansion = self.inlined.at(memory, &self.vm, place)?;
+        let base = expansion.base.unwrap_or(base);
+        let fits = match expansion.base_pc {
+            Some(pc) => base.ffid == 0 && self.contains(memory, base.code, pc, place.now),
+            // A vararg function stands on the Lua stack twice, once below its arguments.
+            None => expansion
+                .frames
+                .last()
+                .is_some_and(|frame| (frame.code, frame.ffid) == (base.code, base.ffid)),
+        };
+        fits.then_some(expansion).ok_or(NotExpanded::Changed)
     }
 
     /// Whether a PC lies in a function's bytecode.

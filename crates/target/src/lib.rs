@@ -45,7 +45,7 @@ pub use luajit::{
     ThreadLayout, Trace, TraceError, TraceLayout, Vm, VmReject, VmScan, WatchedStart, abort_reason,
     bytecode_start, calls, census, derived_aborts, fast_function_names, find_vms, handlers,
     identify_library, interpreter_range, jit_parameters, jit_pulse, machine_code, place_of,
-    prototype, snapshots, trace, trace_at, trace_count,
+    prototype, snapshots, trace, trace_at, trace_count, unseen,
 };
 pub use maps::{Mapping, Maps, Permissions, find_mapping, parse_maps};
 pub use memory::{Memory, MemoryError};

@@ -1,6 +1,7 @@
 //! The LuaJIT VM inside another process (x86-64, GC64), read without its help.
 
 mod census;
+mod exits;
 mod fast_functions;
 mod handlers;
 mod interpreter;
@@ -10,6 +11,7 @@ mod prototype;
 mod scan;
 mod snapshot;
 mod trace;
+mod unseen;
 
 pub use census::{
     ABORTS_TO_GIVE_UP, Callee, Census, CensusTrace, CopiedMemory, FlushCause, HeapSurvey, JitEvent,
@@ -31,6 +33,7 @@ pub use snapshot::{FrameFunction, Snapshot, SnapshotFrame, Snapshots, snapshots}
 pub use trace::{
     LinkType, MachineCode, Origin, Trace, TraceError, machine_code, trace, trace_at, trace_count,
 };
+pub use unseen::unseen;
 
 /// Low 47 bits of a GC64 tagged value: the pointer (`LJ_GCVMASK`, lj_obj.h).
 const POINTER_MASK: u64 = (1 << 47) - 1;

@@ -14,7 +14,7 @@ const CHUNK_NAME_MAX: u64 = 4096;
 
 /// Instructions of a prototype at most: `LJ_MAX_BCINS` (lj_def.h) is 2^26, which no function that a
 /// person or a template wrote comes near; 2^22 keeps one hostile header from costing 256 MB.
-const INSTRUCTIONS_MAX: u32 = 1 << 22;
+pub(super) const INSTRUCTIONS_MAX: u32 = 1 << 22;
 
 /// Why a prototype could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -252,6 +252,16 @@ pub fn bytecode_start(memory: &dyn Memory, layout: &Layout, pc: u64) -> Option<u
         end = start;
     }
     None
+}
+
+/// Number of instructions of the function whose first instruction is at `bytecode_start`.
+pub(super) fn instructions(
+    memory: &dyn Memory,
+    layout: &Layout,
+    bytecode_start: u64,
+) -> Option<u32> {
+    let header = Header::read(memory, layout, bytecode_start).ok()?;
+    Some(header.instructions)
 }
 
 #[derive(PartialEq, Eq)]

@@ -8,11 +8,13 @@
 //! the bytecode instruction at which the interpreter would go on. (`snapshot_slots`,
 //! `snapshot_framelinks`, lj_snap.c; `SnapShot`, `SNAP_*`, lj_jit.h; frame types, lj_frame.h.)
 //!
-//! Where the machine code of a snapshot begins is recorded since 2021. A snapshot is taken where a
-//! guard may fail, so code of a callee before its first guard belongs to a snapshot of its caller.
+//! Where the machine code of a snapshot begins is recorded since 2021, and told by the exits of the
+//! guards before that. A snapshot is taken where a guard may fail, so code of a callee before its
+//! first guard belongs to a snapshot of its caller.
 
 use std::collections::BTreeMap;
 
+use super::exits::code_offsets;
 use super::prototype::bytecode_start;
 use super::scan::Vm;
 use super::trace::{REF_BASE, Trace, TraceError, read_header};
@@ -55,7 +57,7 @@ pub struct SnapshotFrame {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     /// Where its machine code begins, in bytes from the start of the trace's; `None` in versions
-    /// that do not record it.
+    /// that do not record it when the machine code does not tell it either.
     pub code_offset: Option<u32>,
     /// Address of the instruction at which the interpreter would go on, in the innermost frame.
     pub pc: u64,
@@ -80,8 +82,8 @@ pub struct Snapshots {
 
 impl Snapshots {
     /// Number of the snapshot that the code at `offset` (bytes from the start of the trace's machine
-    /// code) belongs to; for a return address give the offset of the byte before. `None` in versions
-    /// that do not record offsets.
+    /// code) belongs to; for a return address give the offset of the byte before. `None` where no
+    /// offset is known.
     pub fn at(&self, offset: u64) -> Option<usize> {
         // Snapshots without code of their own share an offset with the next one.
         let after = self.list.partition_point(|snapshot| {
@@ -140,6 +142,16 @@ pub fn snapshots(memory: &dyn Memory, vm: &Vm, trace: &Trace) -> Result<Snapshot
             wraps += u32::from(low < last);
             last = low;
             *offset = low.saturating_add(wraps << 16);
+        }
+    }
+    if read
+        .list
+        .iter()
+        .any(|snapshot| snapshot.code_offset.is_none())
+        && let Some(offsets) = code_offsets(memory, vm, trace)
+    {
+        for (snapshot, offset) in read.list.iter_mut().zip(offsets) {
+            snapshot.code_offset = Some(offset);
         }
     }
     read.functions = constants.functions();
@@ -307,6 +319,12 @@ impl<'a> Constants<'a> {
                 snapshot.frames[index].function = self.function_of(pc);
             }
             pc = frame.caller_pc().map(|after| after.wrapping_sub(4));
+        }
+        if snapshot.tail_called
+            && snapshot.base.is_none()
+            && let Some(pc) = pc
+        {
+            snapshot.base = self.function_of(pc);
         }
     }
 
