@@ -138,9 +138,12 @@ pub struct RecordArgs {
     /// Most bytes of a thread's stack that are copied for one sample [default: the most possible]
     #[arg(long, value_name = "BYTES")]
     pub stack_bytes: Option<u32>,
-    /// Count requests by asking a stub_status or Prometheus page before and after, instead of a probe on nginx
+    /// Count requests by asking a stub_status or Prometheus page before and after, instead of reading nginx's counter or probing nginx
     #[arg(long, value_name = "URL")]
     pub requests_from: Option<String>,
+    /// Do not count requests
+    #[arg(long, conflicts_with = "requests_from")]
+    pub no_requests: bool,
     /// Do not record the processes that the targets start
     #[arg(long)]
     pub no_follow: bool,

@@ -14,9 +14,18 @@ use support::{
 };
 
 /// A lab that is ready, and what it says of itself.
-fn lab(name: &str, load: &str) -> (Running, Value) {
+fn lab(name: &str, load: &str, workers: &str) -> (Running, Value) {
     let mut lab = recorder(&[
-        &"lab", &"run", &name, &"--for", &"50s", &"--load", &load, &"--json",
+        &"lab",
+        &"run",
+        &name,
+        &"--for",
+        &"50s",
+        &"--load",
+        &load,
+        &"--workers",
+        &workers,
+        &"--json",
     ]);
     let mut lines = BufReader::new(lab.0.stdout.take().expect("its output is a pipe")).lines();
     let first = lines.next().expect("a line").expect("text");
@@ -63,40 +72,70 @@ fn request(address: &str, count: usize) {
 }
 
 #[test]
-fn requests_are_counted_to_the_last_one_without_configuration() {
+fn requests_are_counted_to_the_last_one_without_configuration_and_without_a_probe() {
     if !may_record() || !has_program("nginx") {
         return;
     }
-    let (lab, ready) = lab("global-rules", "none");
+    let (lab, ready) = lab("global-rules", "none", "1");
+    let document = record_337_requests(&ready, &workers(&ready), "--json");
+    assert_eq!(document["requests"]["count"], 337, "{document}");
+    assert_eq!(document["requests"]["source"], "memory:ngx_stat_requests");
+    stop(lab);
+}
+
+#[test]
+fn one_worker_of_two_is_counted_by_a_probe_and_both_by_nginx() {
+    if !may_record() || !has_program("nginx") {
+        return;
+    }
+    let (lab, ready) = lab("global-rules", "none", "2");
+    let both = workers(&ready);
+    let (one, _) = both.split_once(',').expect("two workers");
+    let document = record_337_requests(&ready, one, "--json");
+    assert_eq!(
+        document["requests"]["source"], "uprobe:ngx_http_free_request",
+        "{document}"
+    );
+    let document = record_337_requests(&ready, &both, "--json");
+    assert_eq!(document["requests"]["count"], 337, "{document}");
+    assert_eq!(document["requests"]["source"], "memory:ngx_stat_requests");
+    stop(lab);
+}
+
+#[test]
+fn requests_that_nobody_asked_for_are_not_counted() {
+    if !may_record() || !has_program("nginx") {
+        return;
+    }
+    let (lab, ready) = lab("global-rules", "none", "1");
+    let document = record_337_requests(&ready, &workers(&ready), "--no-requests");
+    assert!(document["requests"].is_null(), "{document}");
+    assert_eq!(document["requests_reason"], "not asked for");
+    stop(lab);
+}
+
+/// Records these processes while the lab gets 337 requests, after some that do not count.
+fn record_337_requests(ready: &Value, pids: &str, option: &str) -> Value {
     let url = ready["url"].as_str().expect("an address");
     let address = url.trim_start_matches("http://").trim_end_matches('/');
     // Before the recording: these do not count.
     request(address, 3);
     let dir = directory();
     let case = dir.path().join("case.tl");
-    let recording = recorder(&[
-        &"record",
-        &"--pid",
-        &workers(&ready),
-        &"--for",
-        &"20s",
-        &"-o",
-        &case,
-        &"--json",
-    ]);
+    let mut arguments: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![
+        &"record", &"--pid", &pids, &"--for", &"20s", &"-o", &case, &"--json",
+    ];
+    if option != "--json" {
+        arguments.push(&option);
+    }
+    let recording = recorder(&arguments);
     wait_until("a capture", || case_has_begun(&case));
     request(address, 250);
     request(address, 87);
     recording.signal(rustix::process::Signal::INT);
     let output = finish(recording);
     assert_code(&output, 0);
-    let document = json(&output);
-    assert_eq!(document["requests"]["count"], 337, "{document}");
-    assert_eq!(
-        document["requests"]["source"],
-        "uprobe:ngx_http_free_request"
-    );
-    stop(lab);
+    json(&output)
 }
 
 /// The capture is made when everything is attached.
@@ -166,7 +205,7 @@ fn a_program_that_is_no_nginx_has_a_reason_for_its_missing_requests() {
 
 /// Records the workers of a lab under load.
 fn recorded(name: &str, case: &Path) -> bool {
-    let (lab, ready) = lab(name, "closed");
+    let (lab, ready) = lab(name, "closed", "1");
     let output = run!(
         "record",
         "--pid",

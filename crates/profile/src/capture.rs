@@ -46,7 +46,7 @@ pub struct Capture {
     pub warnings: Vec<String>,
 }
 
-/// How many requests the targets finished while they were recorded, or why nobody counted.
+/// How many requests the targets took or finished while they were recorded, or why nobody counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestCount {
@@ -54,7 +54,7 @@ pub enum RequestCount {
     Counted {
         /// Requests finished between the first and the last moment of the recording, by all targets together.
         count: u64,
-        /// What counted: `uprobe:ngx_http_free_request`, or the address that was asked.
+        /// What counted: `memory:ngx_stat_requests`, `uprobe:ngx_http_free_request`, or the address that was asked.
         source: String,
     },
     /// Not counted.

@@ -172,13 +172,17 @@ impl Image {
         closure(&self.code(""), start)
     }
 
+    /// Where an exported function or variable lies, as a virtual address of the file.
+    pub fn address_of_export(&self, name: &str) -> Option<u64> {
+        let elf = object::File::parse(&*self.file).ok()?;
+        elf.dynamic_symbols()
+            .find(|symbol| symbol.is_definition() && symbol.name() == Ok(name))
+            .map(|symbol| symbol.address())
+    }
+
     /// Where an exported function begins, as an offset in the file.
     pub fn file_offset_of_export(&self, name: &str) -> Option<usize> {
-        let elf = object::File::parse(&*self.file).ok()?;
-        let symbol = elf
-            .dynamic_symbols()
-            .find(|symbol| symbol.is_definition() && symbol.name() == Ok(name))?;
-        let address = symbol.address();
+        let address = self.address_of_export(name)?;
         let (range, bytes) = self
             .executable
             .iter()

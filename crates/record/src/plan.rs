@@ -31,7 +31,7 @@ pub struct RecordPlan {
     pub max_block: Duration,
     /// Bytes of user stack that are copied at most.
     pub stack_bytes: u32,
-    /// Count requests by a probe on nginx, where the targets run one.
+    /// Count requests where the targets run nginx: by nginx's own counter, or by a probe.
     pub count_requests: bool,
     /// Children of targets become targets.
     pub follow_forks: bool,

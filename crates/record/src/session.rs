@@ -181,7 +181,7 @@ pub fn record_with(
     }
     let start = state.borrow_mut().read_names_and_begin();
     programs.attach(plan)?;
-    let mut requests = Requests::new(plan);
+    let mut requests = Requests::begin(plan, &state.borrow().processes);
     let ring = programs.ring({
         let state = Rc::clone(&state);
         move |bytes| state.borrow_mut().consume(bytes)
@@ -228,6 +228,7 @@ pub fn record_with(
             s.processes.values_mut().for_each(Process::read_cpu_time);
             let counters = programs.counters();
             s.account(&counters, false);
+            requests.read(&s.processes);
             s.folder.profile.capture.requests = requests.result(finished(&counters));
             if let Err(error) = keeper.flush(&mut s.folder.profile) {
                 failure = Some(RecordError::Keeper(error));
@@ -259,6 +260,7 @@ pub fn record_with(
         Ok(())
     };
     let end = sys::monotonic();
+    requests.read(&state.borrow().processes);
     let accounts = if plan.off_cpu {
         programs.thread_accounts()
     } else {

@@ -62,7 +62,7 @@ impl Plan {
             min_block: args.min_block,
             max_block: args.max_block,
             stack_bytes: args.stack_bytes.unwrap_or(defaults.stack_bytes),
-            count_requests: args.requests_from.is_none(),
+            count_requests: args.requests_from.is_none() && !args.no_requests,
             follow_forks: !args.no_follow,
             beyond_safe: args.beyond_safe,
         };
