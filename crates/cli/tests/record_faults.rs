@@ -179,12 +179,17 @@ fn a_second_interrupt_ends_at_once_and_what_was_flushed_is_kept() {
     }
     let dir = directory();
     let case = dir.path().join("case.tl");
-    // The command ignores the first, so that the recorder waits for it.
+    // The command ignores the first, so that the recorder waits for it. It runs, so that there is something to keep, and ends.
     let mut recording = Running::start(
         support::throughline()
             .args(["record", "-q", "-o"])
             .arg(&case)
-            .args(["--", "sh", "-c", "trap '' INT; sleep 30; sleep 30"]),
+            .args([
+                "--",
+                "sh",
+                "-c",
+                "trap '' INT; i=0; while [ $i -lt 40000000 ]; do i=$((i+1)); done",
+            ]),
     );
     wait_until("the capture has begun", || {
         let output = run!("captures", case, "--json");
@@ -209,8 +214,8 @@ fn a_second_interrupt_ends_at_once_and_what_was_flushed_is_kept() {
         Some(2)
     );
     assert!(kept(&case) > 0);
-    // The shell and its sleep, which ignore the signal and are nobody's children now.
-    let end = format!("kill -KILL $(pgrep -P {0}) {0}", out(&shell).trim());
+    // The shell, which ignores the signal and is nobody's child now.
+    let end = format!("kill -KILL {}", out(&shell).trim());
     assert!(
         Command::new("sh")
             .args(["-c", &end])

@@ -20,8 +20,9 @@ use crate::requests::Requests;
 use crate::state::State;
 use crate::sys;
 
-/// How long the recorder sleeps between two looks at the ring, unless it is woken.
-const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
+/// How long the recorder sleeps between two looks at the ring, unless it is woken. With 100 ms the machine code of traces is gone
+/// too often before it is looked at: in a VM that flushes all the time, 97.4 to 97.9 % of the stacks were complete then.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 /// How often the caller is asked for new targets.
 const TARGETS_INTERVAL: Nanos = Nanos(250_000_000);
 /// How often the caller gets the profile to keep.
@@ -97,7 +98,7 @@ pub trait Keeper {
         profile: &mut Profile,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-    /// Called about 10 times a second, for the first time when everything is attached; `false` ends the recording.
+    /// Called about 20 times a second, for the first time when everything is attached; `false` ends the recording.
     fn go_on(&mut self, progress: Progress) -> bool;
 
     /// Processes that should be targets now, asked for about four times a second: those of a name or a control group may come

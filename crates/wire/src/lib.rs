@@ -31,7 +31,7 @@ pub mod limits {
     /// Largest copy of a user stack, in bytes. The whole record then stays under 32 KiB, which is what a per-CPU map value
     /// may have and what the kernel's allocator hands out for the record that is held per waiting thread.
     pub const STACK_BYTES_MAX: usize = 27 * 1024;
-    /// Size of the ring: at 499 Hz a busy thread fills about 3 MB a second, and the recorder looks 10 times a second, and sooner when a quarter
+    /// Size of the ring: at 499 Hz a busy thread fills about 3 MB a second, and the recorder looks 20 times a second, and sooner when a quarter
     /// is full.
     pub const RING_BYTES: usize = 16 * 1024 * 1024;
     /// Kernel frames.
