@@ -6,7 +6,9 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MemoryError {
     /// The address space no longer exists: the process has ended or has run `execve`.
-    #[error("the process has ended, has started another program, or has no memory of its own (a kernel thread, a zombie)")]
+    #[error(
+        "the process has ended, has started another program, or has no memory of its own (a kernel thread, a zombie)"
+    )]
     Gone,
     /// The kernel refuses access (ptrace access check; see ptrace(2)).
     #[error("no permission to read the process's memory")]
