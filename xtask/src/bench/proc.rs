@@ -111,47 +111,37 @@ impl Memory {
 
 /// Memory that the kernel holds for the BPF maps of a process, in bytes, each map once.
 pub fn bpf_map_bytes(pid: u32) -> u64 {
-    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else {
-        return 0;
-    };
-    let mut maps: BTreeMap<u64, u64> = BTreeMap::new();
-    for entry in entries.flatten() {
-        let text = fs::read_to_string(entry.path()).unwrap_or_default();
-        let number = |key: &str| -> Option<u64> {
-            let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-            line.trim().parse().ok()
-        };
-        if let (Some(id), Some(bytes)) = (number("map_id:"), number("memlock:")) {
-            maps.insert(id, bytes);
-        }
-    }
-    maps.values().sum()
+    let maps = descriptors(pid)
+        .into_iter()
+        .filter_map(|text| Some((number(&text, "map_id:")?, number(&text, "memlock:")?)));
+    maps.collect::<BTreeMap<_, _>>().values().sum()
 }
 
 /// Time that the tracing programs of a process (those at the scheduler's tracepoints, not those of its clocks) have run on all
-/// cores, in ns, while [`BpfStatistics`] were on.
+/// cores, in ns, each program once, while [`BpfStatistics`] were on.
 pub fn tracing_program_ns(pid: u32) -> u64 {
     /// BPF_PROG_TYPE_TRACING (include/uapi/linux/bpf.h).
     const TRACING: u64 = 26;
-    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else {
-        return 0;
-    };
-    let mut programs: BTreeMap<u64, u64> = BTreeMap::new();
-    for entry in entries.flatten() {
-        let text = fs::read_to_string(entry.path()).unwrap_or_default();
-        let number = |key: &str| -> Option<u64> {
-            let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-            line.trim().parse().ok()
-        };
-        if let (Some(TRACING), Some(id), Some(ns)) = (
-            number("prog_type:"),
-            number("prog_id:"),
-            number("run_time_ns:"),
-        ) {
-            programs.insert(id, ns);
-        }
-    }
-    programs.values().sum()
+    let programs = descriptors(pid)
+        .into_iter()
+        .filter(|text| number(text, "prog_type:") == Some(TRACING))
+        .filter_map(|text| Some((number(&text, "prog_id:")?, number(&text, "run_time_ns:")?)));
+    programs.collect::<BTreeMap<_, _>>().values().sum()
+}
+
+/// What the kernel tells about each open file of a process; nothing when it is gone.
+fn descriptors(pid: u32) -> Vec<String> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"));
+    let texts = entries.into_iter().flatten().flatten();
+    texts
+        .filter_map(|entry| fs::read_to_string(entry.path()).ok())
+        .collect()
+}
+
+/// The number behind a key at the begin of a line.
+fn number(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    line.trim().parse().ok()
 }
 
 /// Has the kernel count the run time of BPF programs (Documentation/admin-guide/sysctl/kernel.rst, bpf_stats_enabled) until it
