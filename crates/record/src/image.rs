@@ -1,6 +1,6 @@
 //! Program files: what is mapped, parsed once for all processes that map it.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -59,6 +59,8 @@ pub struct Image {
     lua: OnceCell<LuaLibrary>,
     interpreter: OnceCell<Option<Range<u64>>>,
     code_map: OnceCell<CodeMap>,
+    /// Exports that were asked for: a request counter is looked at every second in every worker.
+    exports: RefCell<FxHashMap<&'static str, Option<u64>>>,
 }
 
 /// Sections that unwinding needs.
@@ -119,6 +121,7 @@ impl Image {
             lua: OnceCell::new(),
             interpreter: OnceCell::new(),
             code_map: OnceCell::new(),
+            exports: RefCell::default(),
         })
     }
 
@@ -173,7 +176,14 @@ impl Image {
     }
 
     /// Where an exported function or variable lies, as a virtual address of the file.
-    pub fn address_of_export(&self, name: &str) -> Option<u64> {
+    pub fn address_of_export(&self, name: &'static str) -> Option<u64> {
+        let mut exports = self.exports.borrow_mut();
+        *exports
+            .entry(name)
+            .or_insert_with(|| self.search_export(name))
+    }
+
+    fn search_export(&self, name: &str) -> Option<u64> {
         let elf = object::File::parse(&*self.file).ok()?;
         elf.dynamic_symbols()
             .find(|symbol| symbol.is_definition() && symbol.name() == Ok(name))
@@ -181,7 +191,7 @@ impl Image {
     }
 
     /// Where an exported function begins, as an offset in the file.
-    pub fn file_offset_of_export(&self, name: &str) -> Option<usize> {
+    pub fn file_offset_of_export(&self, name: &'static str) -> Option<usize> {
         let address = self.address_of_export(name)?;
         let (range, bytes) = self
             .executable
