@@ -4,23 +4,15 @@
 //! which says which version the VM is of.
 #![no_main]
 
+mod vm;
+
 use libfuzzer_sys::fuzz_target;
 use throughline_target::{
     FixtureMemory, JitWatch, Mapping, Permissions, census, find_vms, jit_parameters, jit_pulse,
     place_of,
 };
 
-const HEAP: u64 = 0x7f00_0000_0000;
-const CODE: u64 = 0x5500_0000_0000;
-const HEAP_LEN: usize = 0x8000;
-const CODE_LEN: u64 = 0x4000;
-
-/// (thread size, cur_L, jit_state, dispatch, param, funcf) of three versions (`offsetof`).
-const VERSIONS: [(u64, u64, u64, u64, u64, u64); 3] = [
-    (112, 368, 736, 4008, 1632, 89),
-    (96, 368, 728, 3968, 1636, 89),
-    (96, 376, 744, 4000, 1636, 96),
-];
+use vm::{CODE, CODE_LEN, HEAP, HEAP_LEN, Heap, VERSIONS};
 
 const STACK: u64 = 0x2000;
 const PROTOTYPE: u64 = 0x3000;
@@ -32,28 +24,10 @@ const MAP: u64 = 0x3a40;
 const IR: u64 = 0x3b00;
 const FUNCTION: u64 = 0x5000;
 
-struct Heap(Vec<u8>);
-
-impl Heap {
-    fn put(&mut self, at: u64, bytes: &[u8]) {
-        let at = at as usize % HEAP_LEN;
-        let len = bytes.len().min(HEAP_LEN - at);
-        self.0[at..at + len].copy_from_slice(&bytes[..len]);
-    }
-
-    fn word(&mut self, at: u64, word: u64) {
-        self.put(at, &word.to_le_bytes());
-    }
-
-    fn half(&mut self, at: u64, half: u32) {
-        self.put(at, &half.to_le_bytes());
-    }
-}
-
-fn vm(version: usize) -> Heap {
+fn made_up(version: usize) -> Heap {
     let (thread, cur_l, jit, dispatch, param, funcf) = VERSIONS[version % VERSIONS.len()];
     let mut heap = Heap(vec![0; HEAP_LEN]);
-    heap.put(9, &[6]);
+    heap.tag(0, 6);
     heap.word(16, HEAP + thread);
     heap.word(48, HEAP + STACK + 0x100);
     heap.word(56, HEAP + STACK);
@@ -80,10 +54,10 @@ fn vm(version: usize) -> Heap {
     heap.half(jit + 1832, 7 << 16 | 40_000);
     // The chain: function, prototype, main thread.
     heap.word(FUNCTION, HEAP + PROTOTYPE);
-    heap.put(FUNCTION + 9, &[8]);
+    heap.tag(FUNCTION, 8);
     heap.word(FUNCTION + 32, HEAP + PROTOTYPE + 104);
     heap.word(PROTOTYPE, HEAP);
-    heap.put(PROTOTYPE + 9, &[7]);
+    heap.tag(PROTOTYPE, 7);
     heap.half(PROTOTYPE + 12, 20);
     heap.word(PROTOTYPE + 32, HEAP + PROTOTYPE + 104 + 96);
     heap.half(PROTOTYPE + 56, 0x200);
@@ -92,7 +66,7 @@ fn vm(version: usize) -> Heap {
     heap.word(PROTOTYPE + 80, HEAP + PROTOTYPE + 104 + 80);
     heap.half(PROTOTYPE + 104, funcf as u32);
     heap.half(PROTOTYPE + 108, 80);
-    heap.put(NAME + 9, &[4]);
+    heap.tag(NAME, 4);
     heap.half(NAME + 20, 4);
     heap.put(NAME + 24, b"@a.b");
     heap.word(TRACES + 8, HEAP + TRACE);
@@ -142,8 +116,8 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let unpatched = patches.is_empty();
-    let before = memory(vm(usize::from(version)));
-    let mut heap = vm(usize::from(version));
+    let before = memory(made_up(usize::from(version)));
+    let mut heap = made_up(usize::from(version));
     while let [low, high, len, rest @ ..] = patches {
         let (bytes, rest) = rest.split_at(usize::from(*len).min(rest.len()));
         heap.put(4 * u64::from(u16::from_le_bytes([*low, *high])), bytes);

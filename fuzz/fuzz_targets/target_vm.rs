@@ -5,24 +5,15 @@
 //! patches leave the VM recognisable.
 #![no_main]
 
+mod vm;
+
 use libfuzzer_sys::fuzz_target;
 use throughline_target::{
     FixtureMemory, Mapping, Permissions, fast_function_names, find_vms, handlers, machine_code,
     prototype, snapshots, trace, trace_at, trace_count, unseen,
 };
 
-/// Where the VM's memory and its interpreter's code lie.
-const HEAP: u64 = 0x7f00_0000_0000;
-const CODE: u64 = 0x5500_0000_0000;
-const HEAP_LEN: usize = 0x8000;
-const CODE_LEN: u64 = 0x4000;
-
-/// (thread size, cur_L, jit_state, dispatch, param, funcf) of three versions (`offsetof`).
-const VERSIONS: [(u64, u64, u64, u64, u64, u64); 3] = [
-    (112, 368, 736, 4008, 1632, 89),
-    (96, 368, 728, 3968, 1636, 89),
-    (96, 376, 744, 4000, 1636, 96),
-];
+use vm::{CODE, CODE_LEN, HEAP, HEAP_LEN, Heap, VERSIONS};
 
 /// Places of the objects in the heap, behind the 6.5 KiB of the VM itself.
 const STACK: u64 = 0x2000;
@@ -39,26 +30,7 @@ const GLOBALS: u64 = 0x4000;
 const NODES: u64 = 0x4100;
 const FUNCTION: u64 = 0x5000;
 
-struct Heap(Vec<u8>);
-
-impl Heap {
-    fn put(&mut self, at: u64, bytes: &[u8]) {
-        let at = at as usize % HEAP_LEN;
-        let len = bytes.len().min(HEAP_LEN - at);
-        self.0[at..at + len].copy_from_slice(&bytes[..len]);
-    }
-
-    fn word(&mut self, at: u64, word: u64) {
-        self.put(at, &word.to_le_bytes());
-    }
-
-    /// An object's type tag.
-    fn tag(&mut self, at: u64, tag: u8) {
-        self.put(at + 9, &[tag]);
-    }
-}
-
-fn vm(version: usize) -> Heap {
+fn made_up(version: usize) -> Heap {
     let (thread, cur_l, jit, dispatch, param, funcf) = VERSIONS[version % VERSIONS.len()];
     let mut heap = Heap(vec![0; HEAP_LEN]);
     heap.tag(0, 6);
@@ -70,7 +42,7 @@ fn vm(version: usize) -> Heap {
     heap.word(thread + 192, HEAP);
     heap.word(thread + cur_l, HEAP);
     for number in 0..15u64 {
-        heap.put(thread + jit + param + 4 * number, &56u32.to_le_bytes());
+        heap.half(thread + jit + param + 4 * number, 56);
     }
     for entry in 0..funcf + 8 + 57 + funcf {
         let place = if entry < funcf + 8 + 57 {
@@ -81,31 +53,31 @@ fn vm(version: usize) -> Heap {
         heap.word(thread + dispatch + 8 * entry, CODE + 0x40 * place);
     }
     heap.word(thread + jit + 384, HEAP + TRACES);
-    heap.put(thread + jit + 396, &4u32.to_le_bytes());
+    heap.half(thread + jit + 396, 4);
     heap.word(thread + jit + 3048, HEAP + AREA);
     heap.word(AREA + 8, 0x200);
     heap.tag(PROTOTYPE, 7);
-    heap.put(PROTOTYPE + 12, &20u32.to_le_bytes());
-    heap.put(PROTOTYPE + 56, &0x200u32.to_le_bytes());
+    heap.half(PROTOTYPE + 12, 20);
+    heap.half(PROTOTYPE + 56, 0x200);
     heap.word(PROTOTYPE + 64, HEAP + NAME);
-    heap.put(PROTOTYPE + 76, &9u32.to_le_bytes());
+    heap.half(PROTOTYPE + 76, 9);
     heap.word(PROTOTYPE + 80, HEAP + PROTOTYPE + 104 + 80);
     heap.tag(NAME, 4);
-    heap.put(NAME + 20, &4u32.to_le_bytes());
+    heap.half(NAME + 20, 4);
     heap.put(NAME + 24, b"@a.b");
     heap.word(TRACES + 8, HEAP + TRACE);
     heap.tag(TRACE, 9);
     heap.word(TRACE + 64, HEAP + PROTOTYPE);
     heap.word(TRACE + 72, HEAP + PROTOTYPE + 108);
-    heap.put(TRACE + 84, &0x80u32.to_le_bytes());
+    heap.half(TRACE + 84, 0x80);
     heap.word(TRACE + 88, HEAP + AREA + 16);
     heap.put(TRACE + 104, &1u16.to_le_bytes());
     // Two snapshots: one of the function itself, one inside of a function that it has called.
     heap.put(TRACE + 10, &2u16.to_le_bytes());
-    heap.put(TRACE + 12, &0x8001u32.to_le_bytes());
+    heap.half(TRACE + 12, 0x8001);
     heap.word(TRACE + 32, (HEAP + IR).wrapping_sub(8 * 0x7ffa));
-    heap.put(TRACE + 40, &0x7ffau32.to_le_bytes());
-    heap.put(TRACE + 44, &6u32.to_le_bytes());
+    heap.half(TRACE + 40, 0x7ffa);
+    heap.half(TRACE + 44, 6);
     heap.word(TRACE + 48, HEAP + SNAPSHOTS);
     heap.word(TRACE + 56, HEAP + SNAPSHOT_MAP);
     // {IR_KGC of a function, the function}, {IR_KNUM, the link}, and two of no account.
@@ -113,7 +85,7 @@ fn vm(version: usize) -> Heap {
     heap.word(IR + 8, HEAP + CLOSURE);
     heap.put(IR + 20, &[14, 28]);
     heap.word(IR + 24, HEAP + PROTOTYPE + 112);
-    heap.put(SNAPSHOTS + 12, &2u32.to_le_bytes());
+    heap.half(SNAPSHOTS + 12, 2);
     heap.put(SNAPSHOTS + 18, &0x20u16.to_le_bytes());
     heap.put(SNAPSHOTS + 22, &[2]);
     heap.word(SNAPSHOT_MAP, (HEAP + PROTOTYPE + 108) << 8);
@@ -125,7 +97,7 @@ fn vm(version: usize) -> Heap {
     heap.put(PROTOTYPE + 104, &[funcf as u8]);
     heap.tag(GLOBALS, 11);
     heap.word(GLOBALS + 40, HEAP + NODES);
-    heap.put(GLOBALS + 52, &7u32.to_le_bytes());
+    heap.half(GLOBALS + 52, 7);
     heap.word(NODES, (0x1ffff - 8) << 47 | (HEAP + FUNCTION));
     heap.word(NODES + 8, (0x1ffff - 4) << 47 | (HEAP + NAME));
     heap.tag(FUNCTION, 8);
@@ -154,7 +126,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((&version, mut patches)) = data.split_first() else {
         return;
     };
-    let mut heap = vm(usize::from(version));
+    let mut heap = made_up(usize::from(version));
     let unpatched = patches.is_empty();
     let mut code = vec![0xe9; CODE_LEN as usize];
     while let [low, high, len, rest @ ..] = patches {
